@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# Debian packages that the CPU program uses; third_party/README.md gives each one's reason.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+if(WINNOW_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(rapidcheck REQUIRED)
+endif()
+if(WINNOW_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
