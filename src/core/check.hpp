@@ -13,10 +13,10 @@ namespace winnow {
 
 }  // namespace winnow
 
-#define WINNOW_CHECK(condition, ...)                                                                    \
-  do {                                                                                                  \
-    if (!(condition)) [[unlikely]]                                                                      \
-      ::winnow::check_failed(__FILE__, __LINE__, #condition, ::winnow::concat(__VA_ARGS__));            \
+#define WINNOW_CHECK(condition, ...)                                                         \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
+      ::winnow::check_failed(__FILE__, __LINE__, #condition, ::winnow::concat(__VA_ARGS__)); \
   } while (false)
 
 #ifdef NDEBUG

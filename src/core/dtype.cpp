@@ -12,9 +12,8 @@ uint32_t round_magnitude(float magnitude, int fraction_bits, int bias) {
   const int ulp_exponent = (exponent - 1 < min_exponent ? min_exponent : exponent - 1) - fraction_bits;
   const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -ulp_exponent)));
   // units counts ulps of its binade; adding the binade's offset carries into the exponent field by itself.
-  return exponent - 1 < min_exponent
-             ? units
-             : units + (static_cast<uint32_t>(exponent - 1 - min_exponent) << fraction_bits);
+  return exponent - 1 < min_exponent ? units
+                                     : units + (static_cast<uint32_t>(exponent - 1 - min_exponent) << fraction_bits);
 }
 
 }  // namespace

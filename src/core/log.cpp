@@ -19,8 +19,8 @@ SinkHolder& holder() {
 
 void default_sink(LogLevel level, std::string_view message) {
   if (level < LogLevel::warning) return;
-  std::fprintf(stderr, "%s: %.*s\n", level == LogLevel::error ? "error" : "warning",
-               static_cast<int>(message.size()), message.data());
+  std::fprintf(stderr, "%s: %.*s\n", level == LogLevel::error ? "error" : "warning", static_cast<int>(message.size()),
+               message.data());
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // Status and Result: how a function says that what a caller, a file or a device caused cannot be done.
 //
 // A message says what, wanted, found, where and the next step:
-//   model.gguf: tensor blk.3.attn_kv_a.weight ends at byte 91226112 but the file has 88080384; is the download complete?
+//   model.gguf: tensor blk.3.attn_kv_a.weight ends at byte 91226112 but the file has 88080384; is the download
+//   complete?
 // Nothing of ours throws. Exceptions of the standard library stop at the C ABI, at main and at one server request.
 #pragma once
 
@@ -62,7 +63,7 @@ template <class... Args>
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status failure) : state_(std::in_place_index<1>, std::move(failure)) {  // NOLINT(google-explicit-constructor)
     WINNOW_CHECK(!std::get<1>(state_).ok(), "a Result cannot be made from an ok Status");
   }
@@ -99,8 +100,8 @@ class [[nodiscard]] Result {
 #define WINNOW_CONCAT(a, b) WINNOW_CONCAT_INNER(a, b)
 
 // WINNOW_TRY(check(problem));                 returns the Status when it is not ok
-#define WINNOW_TRY(expression)                                                              \
-  do {                                                                                      \
+#define WINNOW_TRY(expression)                                                                       \
+  do {                                                                                               \
     if (::winnow::Status winnow_status_ = (expression); !winnow_status_.ok()) return winnow_status_; \
   } while (false)
 

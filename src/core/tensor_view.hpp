@@ -27,7 +27,8 @@ struct TensorView {
   TensorView() = default;
 
   // Dense rows-major view.
-  TensorView(T* data_in, std::initializer_list<int64_t> sizes_in) : data(data_in), rank(static_cast<int>(sizes_in.size())) {
+  TensorView(T* data_in, std::initializer_list<int64_t> sizes_in)
+      : data(data_in), rank(static_cast<int>(sizes_in.size())) {
     WINNOW_CHECK(rank <= kMaxRank, "rank ", rank);
     int i = 0;
     for (int64_t size : sizes_in) sizes[i++] = size;
@@ -40,8 +41,8 @@ struct TensorView {
 
   // A view of const elements from one of mutable elements.
   template <class U>
-    requires(std::is_same_v<const U, T> && !std::is_same_v<U, T>)
-  TensorView(const TensorView<U>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_same_v<const U, T> && !std::is_same_v<U, T>)
+      TensorView(const TensorView<U>& other)  // NOLINT(google-explicit-constructor)
       : data(other.data), rank(other.rank), sizes(other.sizes), strides(other.strides) {}
 
   [[nodiscard]] bool empty() const { return data == nullptr; }

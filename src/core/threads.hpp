@@ -14,6 +14,7 @@ void set_threads(int threads);
 
 // Calls body(begin, end, worker) on disjoint ranges that cover [0, items), each of about `grain` items, handed out
 // dynamically. worker is in [0, threads()). Runs inline when items <= grain or inside another parallel_for.
-void parallel_for(int64_t items, int64_t grain, const std::function<void(int64_t begin, int64_t end, int worker)>& body);
+void parallel_for(int64_t items, int64_t grain,
+                  const std::function<void(int64_t begin, int64_t end, int worker)>& body);
 
 }  // namespace winnow
