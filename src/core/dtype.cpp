@@ -6,6 +6,7 @@ namespace {
 
 // Rounds |x| to an unsigned small float with the given fraction bits and bias: ties to even, no overflow handling.
 uint32_t round_magnitude(float magnitude, int fraction_bits, int bias) {
+  if (magnitude == 0) return 0;  // frexp gives zero the exponent of 0.5
   const int min_exponent = 1 - bias;
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude = m * 2^exponent, m in [0.5, 1)
