@@ -28,7 +28,7 @@ struct Execution {
 };
 
 struct Backend {
-  const char* name = "";        // "cpu.simd", "cuda.sm80": what --attention takes
+  const char* name = "";  // "cpu.simd", "cuda.sm80": what --attention takes
   DeviceKind kind = DeviceKind::cpu;
   bool built = true;
   const char* why_absent = "";  // "not built (WINNOW_WITH_CUDA is OFF)"

@@ -25,11 +25,11 @@ struct CacheWriteProblem {
 };
 
 struct CacheWriteBuffers {
-  const void* latent = nullptr;  // [tokens, d_nope], rows latent_stride elements apart
-  const void* rope = nullptr;    // [tokens, d_rope]
-  const void* key = nullptr;     // [tokens, index_dim], or null when index_dim is 0
+  const void* latent = nullptr;                                // [tokens, d_nope], rows latent_stride elements apart
+  const void* rope = nullptr;                                  // [tokens, d_rope]
+  const void* key = nullptr;                                   // [tokens, index_dim], or null when index_dim is 0
   int64_t latent_stride = 0, rope_stride = 0, key_stride = 0;  // elements
-  TensorView<const int32_t> slots;  // [tokens]; -1 and out of range: that token is skipped
+  TensorView<const int32_t> slots;                             // [tokens]; -1 and out of range: that token is skipped
   PagedRows cache;
   PagedKeys key_cache;
 };

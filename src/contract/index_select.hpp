@@ -37,7 +37,7 @@ struct IndexSelectProblem {
 };
 
 struct IndexSelectBuffers {
-  HeadTensor q;                      // [tokens, index_heads, index_dim] of q_type, read only
+  HeadTensor q;                          // [tokens, index_heads, index_dim] of q_type, read only
   TensorView<const float> weight;        // [tokens, index_heads], may be negative
   PagedKeys keys;                        // read only
   TensorView<const int32_t> page_table;  // [sequences, pages per sequence]; entries past the length are not read

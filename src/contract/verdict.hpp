@@ -17,13 +17,13 @@ struct Refusal {
 
 // What the launch will use: the same numbers that the launcher reads, so that a plan cannot lie.
 struct LaunchFacts {
-  int32_t heads_per_block = 0;    // query heads of one CTA, padding included
-  int32_t rows_per_tile = 0;      // cache rows in one step
-  int32_t stages = 0;             // tiles in flight
-  int32_t splits = 1;             // shares of one token's slots
-  int64_t shared_bytes = 0;       // shared memory of one CTA
-  int64_t workspace_bytes = 0;    // scratch that the caller provides
-  std::string note;               // "portable mma.sync, 2 CTAs per SM"
+  int32_t heads_per_block = 0;  // query heads of one CTA, padding included
+  int32_t rows_per_tile = 0;    // cache rows in one step
+  int32_t stages = 0;           // tiles in flight
+  int32_t splits = 1;           // shares of one token's slots
+  int64_t shared_bytes = 0;     // shared memory of one CTA
+  int64_t workspace_bytes = 0;  // scratch that the caller provides
+  std::string note;             // "portable mma.sync, 2 CTAs per SM"
 };
 
 struct Verdict {
