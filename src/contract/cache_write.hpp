@@ -34,6 +34,24 @@ struct CacheWriteBuffers {
   PagedKeys key_cache;
 };
 
+// Quantisation to the bit: contract/quantise.hpp. f32 to bf16 rounds to nearest even, bf16 to f32 is exact. Two tokens
+// with the same slot: one of them is stored, whole; which one is not said.
 [[nodiscard]] Status check(const CacheWriteProblem& problem, const CacheWriteBuffers& buffers);
+
+// The gather: row r of out becomes the row at slots[r], dequantised; zeros for a slot that is empty or out of range.
+struct RowGatherProblem {
+  int32_t slots = 0;
+  int32_t d_nope = 0, d_rope = 0;
+  int32_t page_size = 0;
+  RowFormat rows = RowFormat::bf16;
+};
+
+struct RowGatherBuffers {
+  PagedRows cache;                  // read only
+  TensorView<const int32_t> slots;  // [slots]
+  TensorView<float> out;            // [slots, d_nope + d_rope]
+};
+
+[[nodiscard]] Status check(const RowGatherProblem& problem, const RowGatherBuffers& buffers);
 
 }  // namespace winnow

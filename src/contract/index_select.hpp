@@ -5,12 +5,16 @@
 // For token t over positions p in [start[t], start[t] + len[t]) of its sequence:
 //   score[t,p] = key_scale[p] * sum over h of weight[t,h] * max(0, dot(q[t,h], key[p]))
 // (DeepSeek-V3.2 report, equation 1; weights already carry index_heads^-0.5 * index_dim^-0.5 and any q scale.)
+// max(0, NaN) is 0, as fmaxf has it; NaN and infinity of weight or key_scale go through to the score.
 // The topk largest are selected. Order is total: by value, then the LOWER position wins; NaN is below everything,
 // -0 equals +0. The same input gives the same set on every backend up to float rounding of the scores.
 //
 // Output row t: min(len, topk) entries ascending by position, then -1. len <= 0 gives all -1 and out_len 0.
 // An entry is a position, or the slot that page_table gives for it: page_table[seq[t], p / page_size] * page_size +
 // p % page_size. len[t] <= topk selects every position without scoring anything.
+//
+// Damaged input, the same on every backend: positions are cut to [0, max_len); seq outside the page table counts as
+// len 0; a position whose page id is outside [0, pages) scores NaN and its slot is -1.
 #pragma once
 
 #include <cstdint>
