@@ -8,16 +8,16 @@
 
 #include "core/status.hpp"
 #include "formats/checkpoint.hpp"
+#include "ops/rope_layout.hpp"
 
 namespace winnow {
 
 enum class GateKind { softmax, sigmoid };
-enum class RopeLayout { interleaved, half_split };
 
 struct YarnScaling {  // reference: YaRN (arXiv 2309.00071) as DeepSeek applies it
   bool enabled = false;
   float factor = 1, beta_fast = 32, beta_slow = 1;
-  float mscale_all_dim = 0;  // softmax scale is multiplied by (0.1 * mscale_all_dim * ln factor + 1)^2
+  float mscale_all_dim = 0;    // softmax scale is multiplied by (0.1 * mscale_all_dim * ln factor + 1)^2
   float attention_factor = 1;  // on cos and sin
   int64_t original_context = 0;
 };
