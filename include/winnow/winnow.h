@@ -219,6 +219,106 @@ typedef struct winnow_write_buffers {
 
 /* ------------------------------------------------------------------ 2  kernel library */
 
+/* libwinnow_kernels: CUDA kernels for compute capability 8.0 and up. Depends on the CUDA driver alone.
+ *
+ * Every call works on the current CUDA device of the calling thread and enqueues on execution->stream; it returns once
+ * the work is enqueued. Results are there when the stream has reached that point. Calls may be captured in a CUDA
+ * graph: the launch depends on the problem's sizes alone, so lists, lengths and every other device value may change
+ * between replays. Call winnow_init_device once per device before the first capture; calls on a device that was not
+ * initialised return WINNOW_INVALID_ARGUMENT. Functions may be called from several threads at once; two calls that may
+ * run at the same time need two workspaces.
+ *
+ * A call that does not return WINNOW_OK has enqueued nothing, and winnow_last_error() says what, wanted, found. */
+
+/* WINNOW_ABI_VERSION the library was compiled with. */
+WINNOW_EXPORT uint32_t winnow_abi_version(void);
+/* "0.1.0" */
+WINNOW_EXPORT const char* winnow_version(void);
+/* Text of the last failed call on this thread, "" when none has failed; valid until the next call on this thread. */
+WINNOW_EXPORT const char* winnow_last_error(void);
+
+/* Sets the attributes that the kernels need on this device and reads its facts. `info` may be null; otherwise its
+ * struct_size is set by the caller, and its name is owned by the library. Cheap when repeated. */
+WINNOW_EXPORT winnow_status winnow_init_device(int32_t device, winnow_device_info* info);
+
+/* The predicates: may this problem run on that device, with what launch, or for which reasons not. No device call, so
+ * they answer for devices that are only described. */
+WINNOW_EXPORT winnow_status winnow_sparse_mla_admits(const winnow_mla_problem* problem,
+                                                     const winnow_device_info* device, winnow_verdict* verdict);
+WINNOW_EXPORT winnow_status winnow_index_select_admits(const winnow_select_problem* problem,
+                                                       const winnow_device_info* device, winnow_verdict* verdict);
+WINNOW_EXPORT winnow_status winnow_cache_write_admits(const winnow_write_problem* problem,
+                                                      const winnow_device_info* device, winnow_verdict* verdict);
+
+/* Bytes of workspace that the problem needs on the current device. The need never shrinks when tokens, topk or max_len
+ * grow, so the largest problem's workspace serves all. */
+WINNOW_EXPORT winnow_status winnow_sparse_mla_workspace(const winnow_mla_problem* problem, int64_t* bytes);
+WINNOW_EXPORT winnow_status winnow_index_select_workspace(const winnow_select_problem* problem, int64_t* bytes);
+
+/* The operations. Workspace need not be initialised and holds nothing between calls; 256-byte aligned, as cudaMalloc
+ * gives it. */
+WINNOW_EXPORT winnow_status winnow_sparse_mla(const winnow_mla_problem* problem, const winnow_mla_buffers* buffers,
+                                              const winnow_execution* execution);
+WINNOW_EXPORT winnow_status winnow_index_select(const winnow_select_problem* problem,
+                                                const winnow_select_buffers* buffers,
+                                                const winnow_execution* execution);
+WINNOW_EXPORT winnow_status winnow_cache_write(const winnow_write_problem* problem, const winnow_write_buffers* buffers,
+                                               const winnow_execution* execution);
+
+/* Row r of out becomes the cached row at slots[r], dequantised to f32; zeros for a slot that is empty or out of range.
+ * For tests and transfers. */
+typedef struct winnow_gather_problem {
+  uint32_t struct_size;
+  int32_t slots; /* how many */
+  int32_t d_nope;
+  int32_t d_rope;
+  int32_t page_size;
+  int32_t rows; /* WINNOW_ROWS_* */
+} winnow_gather_problem;
+
+typedef struct winnow_gather_buffers {
+  uint32_t struct_size;
+  winnow_paged_rows cache; /* read only */
+  const int32_t* slots;    /* [slots] */
+  float* out;              /* [slots, d_nope + d_rope] */
+  int64_t out_stride;      /* from one row to the next */
+} winnow_gather_buffers;
+
+WINNOW_EXPORT winnow_status winnow_cache_gather(const winnow_gather_problem* problem,
+                                                const winnow_gather_buffers* buffers,
+                                                const winnow_execution* execution);
+
+/* Merge of partial attention results by their LSE: the same tokens and heads computed over disjoint parts of the slots
+ * (context-parallel ranks). A part whose lse is -inf is empty and its out is not read. The sink is applied here, once:
+ * partial results are made without it. */
+typedef struct winnow_merge_problem {
+  uint32_t struct_size;
+  int32_t parts; /* at least 1 */
+  int32_t tokens;
+  int32_t q_heads;
+  int32_t d_v;
+  int32_t out_type; /* WINNOW_F32 or WINNOW_BF16 */
+} winnow_merge_problem;
+
+typedef struct winnow_merge_buffers {
+  uint32_t struct_size;
+  const float* part_out; /* [parts, tokens, q_heads, d_v] */
+  int64_t part_out_part_stride;
+  int64_t part_out_token_stride;
+  int64_t part_out_head_stride;
+  const float* part_lse; /* [parts, tokens, q_heads] natural log */
+  int64_t part_lse_part_stride;
+  int64_t part_lse_token_stride;
+  const float* sink;      /* [q_heads], or null: none */
+  winnow_head_tensor out; /* [tokens, q_heads, d_v] of out_type */
+  float* lse;             /* [tokens, q_heads], or null: not wanted */
+  int64_t lse_stride;     /* from one token to the next */
+} winnow_merge_buffers;
+
+WINNOW_EXPORT winnow_status winnow_merge_partials(const winnow_merge_problem* problem,
+                                                  const winnow_merge_buffers* buffers,
+                                                  const winnow_execution* execution);
+
 /* ------------------------------------------------------------------ 3  plug-in ABI */
 
 /* Filled by a run function that does not return WINNOW_OK; text is zero-terminated. */
