@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// A path in words: every row with its verdict, and, when there is no path, the proof and what would change it.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "select/select.hpp"
+
+namespace winnow {
+namespace {
+
+std::string kilobytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / 1024);
+  std::string number = text;
+  if (number.size() > 2 && number.compare(number.size() - 2, 2, ".0") == 0) number.resize(number.size() - 2);
+  return number + " KB";
+}
+
+std::string padded(std::string text, std::size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text;
+}
+
+std::string plural(int64_t n, const char* what) { return concat(n, " ", what, n == 1 ? "" : "s"); }
+
+std::string join(const std::vector<std::string>& parts, const char* between) {
+  std::string text;
+  for (const std::string& part : parts) text += concat(text.empty() ? "" : between, part);
+  return text;
+}
+
+std::string clauses(const Verdict& verdict) {
+  std::vector<std::string> parts;
+  for (const Refusal& refusal : verdict.refusals) parts.push_back(clause(refusal));
+  return join(parts, "; ");
+}
+
+std::string describe(const AttentionNeeds& needs) {
+  std::string text = concat("q_heads ", needs.q_heads, ", rows ", name_of(needs.rows), " ", needs.d_nope, " + ",
+                            needs.d_rope, ", topk ", needs.topk);
+  if (needs.index_heads > 0) {
+    text += concat(", index ", needs.index_heads, " x ", needs.index_dim, " keys ", name_of(needs.keys));
+  }
+  return text + concat(", activations ", name_of(needs.activations), ", pages of ", needs.page_size);
+}
+
+std::string state_of(const PathStep& step, const Considered& candidate) {
+  if (candidate.backend == step.chosen) return "chosen";
+  return candidate.verdict.admitted() ? "admitted" : "refused";
+}
+
+std::string reason_of(const AttentionPath& path, const PathStep& step, const Considered& candidate) {
+  if (!candidate.verdict.admitted()) return clauses(candidate.verdict);
+  if (candidate.backend != step.chosen) {
+    const bool other_forced = !path.forced.empty() && path.forced != candidate.backend->name;
+    return other_forced ? concat("set aside: ", path.forced, " is forced") : "";
+  }
+  const std::string facts = describe(step.launch);
+  const bool forced = path.forced == candidate.backend->name;
+  return concat(forced ? "forced" : "first admitted", facts.empty() ? "" : "; ", facts);
+}
+
+std::string heading(const AttentionPath& path, const PathStep& step) {
+  const AttentionNeeds& needs = path.needs;
+  if (step.operation == "decode attention") return concat(step.operation, ", ", plural(needs.decode_tokens, "token"));
+  if (step.operation == "prefill attention") return concat(step.operation, ", ", plural(needs.prefill_tokens, "token"));
+  return step.operation;
+}
+
+// The changes -----------------------------------------------------------------------------------------------------
+
+// The same question with one thing changed, to the same rows.
+bool works(const AttentionPath& path, const AttentionNeeds& needs, std::string_view forced, bool ignore_absence) {
+  const Result<AttentionPath> other = choose_path_among(path.rows, needs, path.device, forced, ignore_absence);
+  return other.ok() && other.value().admitted();
+}
+bool works(const AttentionPath& path, const AttentionNeeds& needs) {
+  return works(path, needs, path.forced, path.ignore_absence);
+}
+
+void try_formats(const AttentionPath& path, std::vector<std::string>& changes) {
+  for (RowFormat rows : {RowFormat::bf16, RowFormat::v32_fp8, RowFormat::f32}) {
+    AttentionNeeds needs = path.needs;
+    needs.rows = rows;
+    if (rows != path.needs.rows && works(path, needs)) {
+      changes.push_back(concat("cache rows as ", name_of(rows), " (now ", name_of(path.needs.rows), ")"));
+    }
+  }
+  if (path.needs.index_heads == 0) return;
+  for (KeyFormat keys : {KeyFormat::bf16, KeyFormat::fp8, KeyFormat::f32}) {
+    AttentionNeeds needs = path.needs;
+    needs.keys = keys;
+    if (keys != path.needs.keys && works(path, needs)) {
+      changes.push_back(concat("index keys as ", name_of(keys), " (now ", name_of(path.needs.keys), ")"));
+    }
+  }
+}
+
+void try_sizes(const AttentionPath& path, std::vector<std::string>& changes) {
+  AttentionNeeds needs = path.needs;
+  needs.page_size = 64;
+  if (path.needs.page_size != 64 && works(path, needs)) {
+    changes.push_back(concat("pages of 64 slots (now ", path.needs.page_size, ")"));
+  }
+  needs = path.needs;
+  if (needs.index_heads > 0) return;  // topk is the model's own then
+  for (int32_t topk = needs.topk / 2; topk >= 64; topk /= 2) {
+    needs.topk = topk;
+    needs.context = topk;
+    if (!works(path, needs)) continue;
+    changes.push_back(concat("a context of ", topk, " tokens (now ", path.needs.topk, ", all of them read)"));
+    break;
+  }
+}
+
+void try_choice(const AttentionPath& path, std::vector<std::string>& changes) {
+  if (path.forced.empty()) return;
+  if (works(path, path.needs, {}, path.ignore_absence)) {
+    changes.push_back(concat("a free choice of backend (", path.forced, " is forced)"));
+  }
+  for (const Backend* row : path.rows) {
+    if (path.forced == row->name || row->kind != path.device.kind) continue;
+    if (!works(path, path.needs, row->name, path.ignore_absence)) continue;
+    changes.push_back(concat("--attention ", row->name));
+  }
+}
+
+void try_build(const AttentionPath& path, std::vector<std::string>& changes) {
+  if (path.ignore_absence || !works(path, path.needs, path.forced, true)) return;
+  changes.push_back("a build that has the backends named as not built");
+}
+
+void try_device(const AttentionPath& path, std::vector<std::string>& changes) {
+  if (path.device.kind == DeviceKind::cpu) return;
+  DeviceInfo cpu;
+  cpu.units = 1;
+  AttentionNeeds needs = path.needs;
+  needs.activations = DType::f32;
+  const Result<AttentionPath> other = choose_path(needs, cpu);
+  if (other.ok() && other.value().admitted()) changes.push_back("a CPU as the device (--device this)");
+}
+
+// The proof -------------------------------------------------------------------------------------------------------
+
+// Why a step has no choice: the rows of this kind with their reasons, rows for other devices together.
+std::string reasons(const AttentionPath& path, const PathStep& step) {
+  std::string text;
+  std::vector<std::string> elsewhere;
+  const bool forced_offers = std::any_of(step.considered.begin(), step.considered.end(),
+                                         [&](const Considered& one) { return path.forced == one.backend->name; });
+  for (const Considered& candidate : step.considered) {
+    const std::string name = candidate.backend->name;
+    if (forced_offers && path.forced != name) continue;
+    if (candidate.backend->kind != path.device.kind && path.forced != name) {
+      elsewhere.push_back(name);
+      continue;
+    }
+    text += concat("    ", name, forced_offers ? " (forced)" : "", ": ", clauses(candidate.verdict), "\n");
+  }
+  if (!elsewhere.empty()) text += concat("    ", join(elsewhere, ", "), ": for another kind of device\n");
+  return text.empty() ? "    the table has no row for it\n" : text;
+}
+
+struct Premise {
+  std::vector<std::string> operations;  // that fail for the same reasons
+  std::string reasons;
+};
+
+std::vector<Premise> premises(const AttentionPath& path) {
+  std::vector<Premise> found;
+  for (const PathStep& step : path.steps) {
+    if (step.chosen != nullptr) continue;
+    const std::string why = reasons(path, step);
+    const auto same = std::find_if(found.begin(), found.end(), [&](const Premise& one) { return one.reasons == why; });
+    if (same != found.end()) {
+      same->operations.push_back(step.operation);
+    } else {
+      found.push_back({{step.operation}, why});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string clause(const Refusal& refusal) {
+  return concat(refusal.what, ": wants ", refusal.wanted, ", has ", refusal.found);
+}
+
+std::string describe(const LaunchFacts& launch) {
+  std::vector<std::string> parts;
+  if (launch.heads_per_block > 0) parts.push_back(plural(launch.heads_per_block, "head") + " per block");
+  if (launch.rows_per_tile > 0) parts.push_back(plural(launch.rows_per_tile, "row") + " per tile");
+  if (launch.stages > 0) parts.push_back(plural(launch.stages, "stage"));
+  if (launch.splits > 1 || launch.stages > 0) parts.push_back(plural(launch.splits, "split"));
+  if (launch.shared_bytes > 0) parts.push_back(kilobytes(launch.shared_bytes) + " shared memory");
+  if (launch.workspace_bytes > 0) parts.push_back(kilobytes(launch.workspace_bytes) + " workspace");
+  const std::string facts = join(parts, ", ");
+  if (launch.note.empty()) return facts;
+  return facts.empty() ? launch.note : concat(facts, " (", launch.note, ")");
+}
+
+std::string describe(const DeviceInfo& device) {
+  const std::string count = device.count > 1 ? concat(device.count, "x ") : "";
+  if (device.kind == DeviceKind::cpu) return concat(count, device.name, " (", plural(device.units, "core"), ")");
+  return concat(count, device.name, " (sm_", device.sm, ")");
+}
+
+std::string explain(const AttentionPath& path) {
+  std::string text = concat("sparse attention on ", describe(path.device), ", ", describe(path.needs), "\n");
+  std::size_t width = 0;
+  for (const PathStep& step : path.steps) {
+    for (const Considered& one : step.considered) width = std::max(width, std::string_view(one.backend->name).size());
+  }
+  for (const PathStep& step : path.steps) {
+    text += concat("  ", heading(path, step), "\n");
+    for (const Considered& candidate : step.considered) {
+      std::string line = concat("    ", padded(state_of(step, candidate), 9),
+                                padded(candidate.backend->name, width + 2), reason_of(path, step, candidate));
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+    }
+    if (step.considered.empty()) text += "    no backend offers this operation\n";
+  }
+  return text;
+}
+
+std::vector<std::string> changes_that_help(const AttentionPath& path) {
+  std::vector<std::string> changes;
+  if (path.admitted()) return changes;
+  try_choice(path, changes);
+  try_build(path, changes);
+  try_formats(path, changes);
+  try_sizes(path, changes);
+  try_device(path, changes);
+  return changes;
+}
+
+std::string why_no_path(const AttentionPath& path) {
+  if (path.admitted()) return "";
+  std::string text;
+  for (const Premise& premise : premises(path)) {
+    text += concat(text.empty() ? "  because" : "  and because", " nothing here does ", join(premise.operations, ", "),
+                   ":\n", premise.reasons);
+  }
+  text += concat("  no attention path exists on ", describe(path.device), " for ", describe(path.needs), ".\n");
+  const std::vector<std::string> changes = changes_that_help(path);
+  if (changes.empty()) return text + "  No single change that was tried gives one.\n";
+  text += "  Each of these changes gives one:\n";
+  for (const std::string& change : changes) text += concat("    ", change, "\n");
+  return text;
+}
+
+}  // namespace winnow
