@@ -28,8 +28,8 @@ struct TensorInfo {
   std::array<int64_t, 4> dims{1, 1, 1, 1};
   const std::byte* data = nullptr;  // null when the file does not hold the tensor's bytes (header-only files)
   int64_t bytes = 0;
-  int64_t file_offset = 0;          // of the first byte in its file
-  int32_t file = 0;                 // index into Checkpoint::files
+  int64_t file_offset = 0;  // of the first byte in its file
+  int32_t file = 0;         // index into Checkpoint::files
   // E4M3_B128 only: [ceil(dims[1] / 128)][ceil(dims[0] / 128)] fp32, multiplied on.
   const float* block_scales = nullptr;
   [[nodiscard]] int64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
@@ -39,15 +39,15 @@ enum class ContainerFormat { gguf, safetensors };
 
 struct CheckpointFile {
   std::string path;
-  int64_t bytes = 0;          // on disk
-  int64_t wanted_bytes = 0;   // what its header promises
+  int64_t bytes = 0;         // on disk
+  int64_t wanted_bytes = 0;  // what its header promises
 };
 
 class MappedFile;  // formats/mapped_file.hpp
 
 struct Checkpoint {
   ContainerFormat format = ContainerFormat::gguf;
-  std::string path;                    // as the user gave it
+  std::string path;  // as the user gave it
   std::vector<CheckpointFile> files;
   std::vector<TensorInfo> tensors;     // file order
   gguf::Metadata metadata;             // gguf: of the first shard

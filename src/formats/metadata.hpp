@@ -14,6 +14,7 @@
 namespace winnow::gguf {
 
 enum class ValueType : uint32_t { u8 = 0, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+[[nodiscard]] const char* name_of(ValueType type);
 
 struct Value {
   ValueType type = ValueType::u8;
@@ -23,7 +24,16 @@ struct Value {
   ValueType element_type = ValueType::u8;
   std::vector<std::string> strings;  // array of string
   std::vector<double> numbers;       // array of any number or bool (exact below 2^53)
+  // An array of arrays: data holds a vector<Value>, each of type array.
   [[nodiscard]] bool is_array() const { return type == ValueType::array; }
+
+  // For writers.
+  [[nodiscard]] static Value of_u32(uint32_t v);
+  [[nodiscard]] static Value of_f32(float v);
+  [[nodiscard]] static Value of_bool(bool v);
+  [[nodiscard]] static Value of_string(std::string v);
+  [[nodiscard]] static Value of_strings(std::vector<std::string> v);
+  [[nodiscard]] static Value of_numbers(ValueType element_type, std::vector<double> v);
 };
 
 class Metadata {
@@ -34,7 +44,7 @@ class Metadata {
   [[nodiscard]] Result<double> number(std::string_view key) const;
   [[nodiscard]] Result<bool> boolean(std::string_view key) const;
   [[nodiscard]] Result<std::string> string(std::string_view key) const;
-  [[nodiscard]] Result<std::vector<int64_t>> integers(std::string_view key) const;  // array of ints or bools
+  [[nodiscard]] Result<std::vector<int64_t>> integers(std::string_view key) const;    // array of ints or bools
   [[nodiscard]] const std::vector<std::string>* strings(std::string_view key) const;  // null when absent or not strings
   [[nodiscard]] const std::vector<double>* numbers(std::string_view key) const;
 
