@@ -6,8 +6,8 @@
 // back from finish(), which also waits. On a CPU every operation is complete when it returns.
 //
 // Arithmetic: products of stored weights with float32 activations accumulate in float32. The order of summation of one
-// output element depends on its row of x, on the matrix and on the number of rows of x only as documented by the
-// implementation; never on the number of threads. In a call with 0 rows nothing happens.
+// output element never depends on the number of threads; whether it depends on the number of rows of x is the
+// implementation's to say (cpu: it does not). In a call with 0 rows nothing happens.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,11 @@ using RowsIn = TensorView<const float>;
 using RowsOut = TensorView<float>;
 using Indices = TensorView<const int32_t>;
 
+struct LinearProduct {
+  const Matrix* w = nullptr;  // [out, in]
+  RowsOut out;                // [tokens, out]
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -56,8 +61,12 @@ class Ops {
   // out = (x - mean) / sqrt(variance + eps) * weight + bias, biased variance; bias may be empty. out may be x.
   virtual void layer_norm(RowsIn x, RowsIn weight, RowsIn bias, float eps, RowsOut out) = 0;
 
-  // out[t] = w x[t];  x [tokens, in], out [tokens, out]. out is not x.
-  virtual void linear(RowsIn x, const Matrix& w, RowsOut out) = 0;
+  // out[t] = w x[t];  x [tokens, in], out [tokens, out]. out is not x. Several products of one x may run as one.
+  virtual void linear(RowsIn x, std::span<const LinearProduct> products) = 0;
+  void linear(RowsIn x, const Matrix& w, RowsOut out) {
+    const LinearProduct product{&w, out};
+    linear(x, {&product, 1});
+  }
   // out[t,h] = w[h] x[t,h];  x [tokens, heads, in], out [tokens, heads, out].
   virtual void head_linear(RowsIn x, std::span<const Matrix> w, RowsOut out) = 0;
 
@@ -72,8 +81,6 @@ class Ops {
   virtual void add(RowsIn y, RowsOut x) = 0;
   // x *= factor.
   virtual void scale(float factor, RowsOut x) = 0;
-  // out = x, row by row; rows may be strided.
-  virtual void copy(RowsIn x, RowsOut out) = 0;
   // out[i] = x[rows[i]].
   virtual void gather(RowsIn x, Indices rows, RowsOut out) = 0;
 
