@@ -110,6 +110,31 @@ void decode_mxfp4(const uint8_t* block, float* out) {
   }
 }
 
+// Half of an unsigned e4m3 scale, because the e2m1 table is doubled. 0x7F stands for 0; the top bit is not looked at,
+// so that 0xFF is 480, as in ggml.
+constexpr std::array<float, 256> half_ue4m3_table() {
+  std::array<float, 256> table{};
+  for (int i = 0; i < 256; ++i) {
+    const auto code = static_cast<uint8_t>(i & 0x7F);
+    const float value = code == 0x7F ? 480.0f : to_float(e4m3{code});
+    table[static_cast<std::size_t>(i)] = i == 0x7F ? 0.0f : value * 0.5f;
+  }
+  return table;
+}
+constexpr std::array<float, 256> kHalfUe4m3 = half_ue4m3_table();
+
+// d[4], one per 16 elements | 32 bytes: in each run of 8, low nibbles are elements 0..7, high nibbles 8..15
+void decode_nvfp4(const uint8_t* block, float* out) {
+  for (int s = 0; s < 4; ++s) {
+    const float d = kHalfUe4m3[block[s]];
+    const uint8_t* qs = block + 4 + 8 * s;
+    for (int j = 0; j < 8; ++j) {
+      out[16 * s + j] = d * static_cast<float>(kE2m1Doubled[qs[j] & 15]);
+      out[16 * s + 8 + j] = d * static_cast<float>(kE2m1Doubled[qs[j] >> 4]);
+    }
+  }
+}
+
 template <BlockDecoder kDecode>
 void each_block(const uint8_t* in, float* out, int64_t elements, const StorageTraits& traits) {
   for (int64_t i = 0; i < elements; i += traits.block_elements, in += traits.block_bytes) kDecode(in, out + i);
@@ -140,6 +165,7 @@ void decode(StorageType type, const void* blocks, float* out, int64_t elements) 
     case StorageType::IQ4_NL: return each_block<decode_iq4_nl>(in, out, elements, *traits);
     case StorageType::IQ4_XS: return each_block<decode_iq4_xs>(in, out, elements, *traits);
     case StorageType::MXFP4: return each_block<decode_mxfp4>(in, out, elements, *traits);
+    case StorageType::NVFP4: return each_block<decode_nvfp4>(in, out, elements, *traits);
     default: break;
   }
   WINNOW_CHECK(false, "the table calls ", traits->name, " decodable and no decoder exists");

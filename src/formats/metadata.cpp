@@ -8,6 +8,14 @@ namespace {
 
 constexpr double kExactDouble = 9007199254740992.0;  // 2^53: integers above may not be what the file said
 
+// The scalar of type T in a value; null for arrays, whose `data` is idle.
+template <class T>
+const T* scalar(const Value& value) {
+  return value.is_array() ? nullptr : std::get_if<T>(&value.data);
+}
+
+Status absent(std::string_view key) { return error(StatusCode::not_found, "metadata key ", key, " is absent"); }
+
 Status wrong_type(std::string_view key, std::string_view wanted, const Value& found) {
   return error(StatusCode::corrupt_data, "metadata key ", key, " wants ", wanted, ", is ", name_of(found.type),
                found.is_array() ? concat(" of ", name_of(found.element_type)) : "");
@@ -27,14 +35,11 @@ const Value* Metadata::find(std::string_view key) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
-#define WINNOW_FIND_KEY(value, key) \
-  const Value* value = find(key);   \
-  if (value == nullptr) return error(StatusCode::not_found, "metadata key ", key, " is absent")
-
 Result<int64_t> Metadata::integer(std::string_view key) const {
-  WINNOW_FIND_KEY(value, key);
-  if (const auto* i = std::get_if<int64_t>(&value->data)) return *i;
-  if (const auto* u = std::get_if<uint64_t>(&value->data)) {
+  const Value* value = find(key);
+  if (value == nullptr) return absent(key);
+  if (const auto* i = scalar<int64_t>(*value)) return *i;
+  if (const auto* u = scalar<uint64_t>(*value)) {
     if (*u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       return error(StatusCode::corrupt_data, "metadata key ", key, " is ", *u, ", beyond a signed 64-bit integer");
     }
@@ -44,28 +49,31 @@ Result<int64_t> Metadata::integer(std::string_view key) const {
 }
 
 Result<double> Metadata::number(std::string_view key) const {
-  WINNOW_FIND_KEY(value, key);
-  if (const auto* d = std::get_if<double>(&value->data)) return *d;
-  if (const auto* i = std::get_if<int64_t>(&value->data)) return static_cast<double>(*i);
-  if (const auto* u = std::get_if<uint64_t>(&value->data)) return static_cast<double>(*u);
+  const Value* value = find(key);
+  if (value == nullptr) return absent(key);
+  if (const auto* d = scalar<double>(*value)) return *d;
+  if (const auto* i = scalar<int64_t>(*value)) return static_cast<double>(*i);
+  if (const auto* u = scalar<uint64_t>(*value)) return static_cast<double>(*u);
   return wrong_type(key, "a number", *value);
 }
 
 Result<bool> Metadata::boolean(std::string_view key) const {
-  WINNOW_FIND_KEY(value, key);
-  if (const auto* b = std::get_if<bool>(&value->data)) return *b;
+  const Value* value = find(key);
+  if (value == nullptr) return absent(key);
+  if (const auto* b = scalar<bool>(*value)) return *b;
   return wrong_type(key, "a bool", *value);
 }
 
 Result<std::string> Metadata::string(std::string_view key) const {
-  WINNOW_FIND_KEY(value, key);
-  if (const auto* s = std::get_if<std::string>(&value->data); s != nullptr && value->type == ValueType::string)
-    return *s;
+  const Value* value = find(key);
+  if (value == nullptr) return absent(key);
+  if (const auto* s = scalar<std::string>(*value); s != nullptr && value->type == ValueType::string) return *s;
   return wrong_type(key, "a string", *value);
 }
 
 Result<std::vector<int64_t>> Metadata::integers(std::string_view key) const {
-  WINNOW_FIND_KEY(value, key);
+  const Value* value = find(key);
+  if (value == nullptr) return absent(key);
   const ValueType element = value->element_type;
   if (!value->is_array() || element == ValueType::string || element == ValueType::array || element == ValueType::f32 ||
       element == ValueType::f64) {
@@ -81,8 +89,6 @@ Result<std::vector<int64_t>> Metadata::integers(std::string_view key) const {
   }
   return out;
 }
-
-#undef WINNOW_FIND_KEY
 
 const std::vector<std::string>* Metadata::strings(std::string_view key) const {
   const Value* value = find(key);

@@ -51,7 +51,7 @@ constexpr Row kTypes[] = {
     {StorageType::TQ1_0, {"TQ1_0", 256, 54, false}},
     {StorageType::TQ2_0, {"TQ2_0", 256, 66, false}},
     {StorageType::MXFP4, {"MXFP4", 32, 17, true}},
-    {StorageType::NVFP4, {"NVFP4", 64, 36, false}},
+    {StorageType::NVFP4, {"NVFP4", 64, 36, true}},
     {StorageType::Q1_0, {"Q1_0", 128, 18, false}},
     {StorageType::Q2_0, {"Q2_0", 64, 18, false}},
     {StorageType::E4M3_B128, {"E4M3_B128", 1, 1, true}},
