@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/merge_case.hpp"
+
+#include <limits>
+
+#include "conformance/mla_case.hpp"
+
+namespace winnow::conformance {
+
+Result<std::unique_ptr<Case>> MergeCase::build(const CaseSpec& spec) {
+  auto made = std::make_unique<MergeCase>(spec);
+  WINNOW_TRY(check(made->problem, made->buffers).in(spec.name()));
+  return std::unique_ptr<Case>(std::move(made));
+}
+
+MergeCase::MergeCase(const CaseSpec& spec) : Case(spec) {
+  Random random(hash_bytes(spec.given.data(), spec.given.size()));
+  MergeProblem& p = problem;
+  p.parts = static_cast<int32_t>(spec.integer("parts"));
+  p.tokens = static_cast<int32_t>(spec.integer("tokens"));
+  p.q_heads = static_cast<int32_t>(spec.integer("heads"));
+  p.d_v = static_cast<int32_t>(spec.integer("d_v"));
+  p.out_type = dtype_of(spec, "out");
+  const int64_t rows = int64_t{p.tokens} * p.q_heads;
+  auto* out = image_.add_array<float>("part_out", Role::input, p.parts * rows * p.d_v);
+  auto* lse = image_.add_array<float>("part_lse", Role::input, p.parts * rows);
+  const std::string& empties = spec.word("parts_empty");
+  for (int64_t i = 0; i < p.parts * rows; ++i) {
+    const int64_t part = i / rows;
+    lse[i] = random.normal() * static_cast<float>(spec.integer("lse_spread"));
+    const bool empty = empties == "all" || (empties == "some" && random.below(2) == 0) ||
+                       (empties == "first" && part == 0) || (empties == "last" && part + 1 == p.parts);
+    if (empty) lse[i] = -std::numeric_limits<float>::infinity();  // and its out stays NaN
+    for (int64_t d = 0; d < p.d_v && !empty; ++d) out[i * p.d_v + d] = random.normal();
+  }
+  buffers.part_out = TensorView<const float>(out, {p.parts, p.tokens, p.q_heads, p.d_v});
+  buffers.part_lse = TensorView<const float>(lse, {p.parts, p.tokens, p.q_heads});
+  const std::string& kind = spec.word("sink");
+  if (kind != "none") {
+    auto* sink = image_.add_array<float>("sink", Role::input, p.q_heads);
+    for (int32_t h = 0; h < p.q_heads; ++h) {
+      const float logit = 4.0f * random.normal();
+      sink[h] = kind == "zero" ? 0.0f : kind == "per_head" ? logit : std::numeric_limits<float>::infinity();
+      if (kind == "neg_inf") sink[h] = -sink[h];
+    }
+    buffers.sink = TensorView<const float>(sink, {p.q_heads});
+  }
+  buffers.out = add_heads(image_, "out", Role::output, p.out_type, p.tokens, p.q_heads, p.d_v, spec.word("strides"));
+  buffers.lse = TensorView<float>(image_.add_array<float>("lse", Role::output, rows), {p.tokens, p.q_heads});
+  image_.seal();
+  oracle::MergeResult result = oracle::merge(p, buffers);
+  expected = {std::move(result.out), std::move(result.lse)};
+}
+
+std::string MergeCase::compare(const Target&) {
+  // A weighted sum of a few floats; exp of the device is good to a few ulp of its argument, which lse_spread bounds.
+  Tolerance tolerance{.relative = 0x1p-18, .of_rms = 0x1p-18, .diff = 1e-10, .lse = 2e-6};
+  if (problem.out_type == DType::bf16) tolerance.relative = 0x1p-8, tolerance.diff = 5e-6;
+  AttentionValues got;
+  got.out = take_heads(buffers.out, problem.out_type, problem.tokens, problem.q_heads, problem.d_v);
+  got.lse = take_matrix(buffers.lse);
+  const std::string found =
+      compare_attention({problem.tokens, problem.q_heads, problem.d_v}, expected, got, {}, tolerance);
+  return found.empty() ? leftovers(image_, "out") : found;
+}
+
+}  // namespace winnow::conformance
