@@ -22,7 +22,6 @@
 
 namespace winnow {
 
-class Ops;
 struct ModelWeights;  // models/weights.hpp
 
 // Mistakes that others made with these models, on purpose: a test loads with one of them and must see verify fail.
@@ -48,7 +47,6 @@ class Model {
 
   [[nodiscard]] const ModelConfig& config() const;
   [[nodiscard]] const ModelWeights& weights() const;
-  [[nodiscard]] Ops& ops() const;
   [[nodiscard]] int64_t mapped_bytes() const;  // weights that are read in place
   [[nodiscard]] int64_t owned_bytes() const;   // weights that were copied
  private:

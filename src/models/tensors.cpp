@@ -124,20 +124,24 @@ std::string dims_text(const int64_t* dims, std::size_t rank) {
   return text + "]";
 }
 
-// The empty text: nothing wrong.
-std::string what_is_wrong(const TensorInfo& tensor, const TensorNeed& need) {
-  const std::size_t rank = need.dims.size();
-  bool same = true;
-  for (std::size_t d = 0; d < 4; ++d) same = same && tensor.dims[d] == (d < rank ? need.dims[d] : 1);
-  if (!same) {
-    return concat("tensor ", need.name, " has dims ", dims_text(tensor.dims.data(), tensor.rank), ", the model wants ",
-                  dims_text(need.dims.data(), rank), " (contiguous dimension first)");
+bool has_shape(const TensorInfo& tensor, const Dims& dims) {
+  for (std::size_t d = 0; d < tensor.dims.size(); ++d) {
+    if (tensor.dims[d] != (d < dims.size() ? dims[d] : 1)) return false;
+  }
+  return true;
+}
+
+void examine(const TensorInfo& tensor, const TensorNeed& need, TensorReport& report) {
+  if (!has_shape(tensor, need.dims)) {
+    report.wrong_shape.push_back(concat("tensor ", need.name, " has dims ", dims_text(tensor.dims.data(), tensor.rank),
+                                        ", the model wants ", dims_text(need.dims.data(), need.dims.size()),
+                                        " (contiguous dimension first)"));
+    return;
   }
   const StorageTraits* traits = traits_of(tensor.type);
-  if (traits == nullptr || !traits->decodable) {
-    return concat("tensor ", need.name, " is stored as ", name_of(tensor.type), ", which this build cannot decode");
-  }
-  return {};
+  if (traits != nullptr && traits->decodable) return;
+  const std::string type = traits != nullptr ? traits->name : concat("type ", static_cast<uint32_t>(tensor.type));
+  report.unreadable.push_back(concat("tensor ", need.name, " is stored as ", type, ", which this build cannot decode"));
 }
 
 // The layer number in "blk.N." or "model.layers.N.", else -1.
@@ -173,8 +177,7 @@ TensorReport report_tensors(const Checkpoint& checkpoint, const ModelConfig& con
       continue;
     }
     report.needed_bytes += tensor->bytes;
-    std::string wrong = what_is_wrong(*tensor, need);
-    if (!wrong.empty()) report.wrong_shape.push_back(std::move(wrong));
+    examine(*tensor, need, report);
   }
   for (const TensorInfo& tensor : checkpoint.tensors) {
     if (used.contains(tensor.name)) continue;
@@ -194,6 +197,7 @@ Status TensorReport::status() const {
                  "; the model cannot run without it. `winnow inspect` lists what the file has");
   }
   if (!wrong_shape.empty()) return error(StatusCode::corrupt_data, wrong_shape.front());
+  if (!unreadable.empty()) return error(StatusCode::unsupported, unreadable.front());
   return Status();
 }
 

@@ -23,14 +23,15 @@ struct TensorNeed {
 
 struct TensorReport {
   std::vector<TensorNeed> needed;
-  std::vector<std::string> missing;  // needed and absent
-  std::vector<std::string>
-      wrong_shape;                  // one message each, with dims wanted and found, or the type that cannot be read
-  std::vector<std::string> unused;  // in the file, used by nothing
-  std::vector<std::string> mtp;     // of MTP (next-token prediction) layers: recognised, left aside
-  int64_t needed_bytes = 0;         // of the needed tensors that are there
-  [[nodiscard]] bool complete() const { return missing.empty() && wrong_shape.empty(); }
-  // not_found naming the first missing tensor and how many there are, or corrupt_data with the first wrong shape.
+  std::vector<std::string> missing;      // needed and absent
+  std::vector<std::string> wrong_shape;  // one message each, with dims wanted and found
+  std::vector<std::string> unreadable;   // one message each: a storage type without a decoder, by name
+  std::vector<std::string> unused;       // in the file, used by nothing
+  std::vector<std::string> mtp;          // of MTP (next-token prediction) layers: recognised, left aside
+  int64_t needed_bytes = 0;              // of the needed tensors that are there
+  [[nodiscard]] bool complete() const { return missing.empty() && wrong_shape.empty() && unreadable.empty(); }
+  // not_found naming the first missing tensor and how many there are, corrupt_data with the first wrong shape, or
+  // unsupported with the first type that cannot be read.
   [[nodiscard]] Status status() const;
 };
 

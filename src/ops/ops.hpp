@@ -52,6 +52,8 @@ class Ops {
   [[nodiscard]] virtual Result<std::byte*> allocate(int64_t bytes) = 0;
   virtual void upload(std::byte* device, const void* host, int64_t bytes) = 0;
   virtual void download(void* host, const std::byte* device, int64_t bytes) = 0;
+  // The same matrix where operations can read it: itself on a CPU, which reads the mapped file, a copy elsewhere.
+  [[nodiscard]] virtual Result<Matrix> resident(const Matrix& host) = 0;
 
   // out[t] = row ids[t] of table. ids must be valid.
   virtual void embed(const Matrix& table, Indices ids, RowsOut out) = 0;
@@ -79,6 +81,8 @@ class Ops {
   virtual void swiglu(RowsIn gate, RowsIn up, RowsOut out) = 0;
   // x += y.
   virtual void add(RowsIn y, RowsOut x) = 0;
+  // Every element of x becomes value.
+  virtual void fill(float value, RowsOut x) = 0;
   // x *= factor.
   virtual void scale(float factor, RowsOut x) = 0;
   // out[i] = x[rows[i]].

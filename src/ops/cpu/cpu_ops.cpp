@@ -64,6 +64,8 @@ class CpuOps final : public Ops {
     std::memcpy(host, device, static_cast<std::size_t>(bytes));
   }
 
+  Result<Matrix> resident(const Matrix& host) override { return host; }
+
   void embed(const Matrix& table, Indices ids, RowsOut out) override {
     for_rows(ids.size(0), table.in, [&](int64_t t) { cpu::decode_matrix_row(table, ids(t), out.row(t)); });
   }
@@ -179,6 +181,10 @@ class CpuOps final : public Ops {
       float* result = x.row(t);
       for (int64_t i = 0; i < n; ++i) result[i] += in[i];
     });
+  }
+
+  void fill(float value, RowsOut x) override {
+    for_rows(x.size(0), x.size(1), [&](int64_t t) { std::fill_n(x.row(t), x.size(1), value); });
   }
 
   void scale(float factor, RowsOut x) override {
