@@ -58,7 +58,8 @@ std::string reason_of(const AttentionPath& path, const PathStep& step, const Con
   }
   const std::string facts = describe(step.launch);
   const bool forced = path.forced == candidate.backend->name;
-  return concat(forced ? "forced" : "first admitted", facts.empty() ? "" : "; ", facts);
+  const std::string absent = candidate.backend->built ? "" : concat("; ", candidate.backend->why_absent);
+  return concat(forced ? "forced" : "first admitted", facts.empty() ? "" : "; ", facts, absent);
 }
 
 std::string heading(const AttentionPath& path, const PathStep& step) {
@@ -144,9 +145,8 @@ void try_device(const AttentionPath& path, std::vector<std::string>& changes) {
 // The proof -------------------------------------------------------------------------------------------------------
 
 // Why a step has no choice: the rows of this kind with their reasons, rows for other devices together.
-std::string reasons(const AttentionPath& path, const PathStep& step) {
-  std::string text;
-  std::vector<std::string> elsewhere;
+std::vector<std::string> reasons(const AttentionPath& path, const PathStep& step) {
+  std::vector<std::string> lines, elsewhere;
   const bool forced_offers = std::any_of(step.considered.begin(), step.considered.end(),
                                          [&](const Considered& one) { return path.forced == one.backend->name; });
   for (const Considered& candidate : step.considered) {
@@ -156,22 +156,23 @@ std::string reasons(const AttentionPath& path, const PathStep& step) {
       elsewhere.push_back(name);
       continue;
     }
-    text += concat("    ", name, forced_offers ? " (forced)" : "", ": ", clauses(candidate.verdict), "\n");
+    lines.push_back(concat(name, forced_offers ? " (forced): " : ": ", clauses(candidate.verdict)));
   }
-  if (!elsewhere.empty()) text += concat("    ", join(elsewhere, ", "), ": for another kind of device\n");
-  return text.empty() ? "    the table has no row for it\n" : text;
+  if (!elsewhere.empty()) lines.push_back(concat(join(elsewhere, ", "), ": for another kind of device"));
+  if (lines.empty()) lines.emplace_back("the table has no row for it");
+  return lines;
 }
 
 struct Premise {
   std::vector<std::string> operations;  // that fail for the same reasons
-  std::string reasons;
+  std::vector<std::string> reasons;
 };
 
 std::vector<Premise> premises(const AttentionPath& path) {
   std::vector<Premise> found;
   for (const PathStep& step : path.steps) {
     if (step.chosen != nullptr) continue;
-    const std::string why = reasons(path, step);
+    const std::vector<std::string> why = reasons(path, step);
     const auto same = std::find_if(found.begin(), found.end(), [&](const Premise& one) { return one.reasons == why; });
     if (same != found.end()) {
       same->operations.push_back(step.operation);
@@ -208,22 +209,42 @@ std::string describe(const DeviceInfo& device) {
 }
 
 std::string explain(const AttentionPath& path) {
-  std::string text = concat("sparse attention on ", describe(path.device), ", ", describe(path.needs), "\n");
+  std::string text = concat("sparse attention on ", describe(path.device), "\n  ", describe(path.needs), "\n");
   std::size_t width = 0;
   for (const PathStep& step : path.steps) {
     for (const Considered& one : step.considered) width = std::max(width, std::string_view(one.backend->name).size());
   }
+  const auto line = [&](const std::string& state, const std::string& name, const std::string& reason) {
+    std::string words = concat("    ", padded(state, 9), padded(name, width + 2), reason);
+    words.erase(words.find_last_not_of(' ') + 1);
+    text += words + "\n";
+  };
+  std::vector<const Considered*> elsewhere;  // rows for other devices: one line each at the end, not one a step
   for (const PathStep& step : path.steps) {
     text += concat("  ", heading(path, step), "\n");
+    const std::size_t before = text.size();
     for (const Considered& candidate : step.considered) {
-      std::string line = concat("    ", padded(state_of(step, candidate), 9),
-                                padded(candidate.backend->name, width + 2), reason_of(path, step, candidate));
-      line.erase(line.find_last_not_of(' ') + 1);
-      text += line + "\n";
+      if (candidate.backend->kind == path.device.kind) {
+        line(state_of(step, candidate), candidate.backend->name, reason_of(path, step, candidate));
+      } else if (std::none_of(elsewhere.begin(), elsewhere.end(),
+                              [&](const Considered* one) { return one->backend == candidate.backend; })) {
+        elsewhere.push_back(&candidate);
+      }
     }
-    if (step.considered.empty()) text += "    no backend offers this operation\n";
+    if (text.size() == before) text += "    no backend for this kind of device offers it\n";
   }
+  if (!elsewhere.empty()) text += "  every operation\n";
+  for (const Considered* one : elsewhere) line("refused", one->backend->name, clauses(one->verdict));
   return text;
+}
+
+std::vector<std::string> premises_of_refusal(const AttentionPath& path) {
+  std::vector<std::string> lines;
+  for (const Premise& premise : premises(path)) {
+    lines.push_back(
+        concat("nothing here does ", join(premise.operations, ", "), " (", join(premise.reasons, ". "), ")"));
+  }
+  return lines;
 }
 
 std::vector<std::string> changes_that_help(const AttentionPath& path) {
@@ -242,7 +263,7 @@ std::string why_no_path(const AttentionPath& path) {
   std::string text;
   for (const Premise& premise : premises(path)) {
     text += concat(text.empty() ? "  because" : "  and because", " nothing here does ", join(premise.operations, ", "),
-                   ":\n", premise.reasons);
+                   ":\n    ", join(premise.reasons, "\n    "), "\n");
   }
   text += concat("  no attention path exists on ", describe(path.device), " for ", describe(path.needs), ".\n");
   const std::vector<std::string> changes = changes_that_help(path);

@@ -94,6 +94,8 @@ struct AttentionPath {
 
 // The explanation: one line for each row and step.
 [[nodiscard]] std::string explain(const AttentionPath& path);
+// One line for each operation (or operations that fail alike) without a choice, with every row's reasons.
+[[nodiscard]] std::vector<std::string> premises_of_refusal(const AttentionPath& path);
 // Single changes of the needs, the build, the device or the forced choice, each of which was tried and gives a path.
 [[nodiscard]] std::vector<std::string> changes_that_help(const AttentionPath& path);
 // Why there is no path, as a proof: because ... and because ..., no path exists; these changes would give one.

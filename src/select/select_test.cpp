@@ -123,7 +123,7 @@ TEST(Select, EveryRefusalIsCollectedNotTheFirst) {
 TEST(Select, ExplanationNamesEveryRowWithItsState) {
   const std::string text = explain(chosen(Rows(), glm_needs(), l4()));
   EXPECT_NE(
-      text.find("sparse attention on NVIDIA L4 (sm_89), q_heads 96, rows bf16 512 + 64, topk 2048, index 32 x 128 "
+      text.find("sparse attention on NVIDIA L4 (sm_89)\n  q_heads 96, rows bf16 512 + 64, topk 2048, index 32 x 128 "
                 "keys bf16"),
       std::string::npos)
       << text;
@@ -132,6 +132,7 @@ TEST(Select, ExplanationNamesEveryRowWithItsState) {
                       "    refused  cuda.absent    built: wants yes, has not built (SOME_OPTION is OFF)\n"
                       "    chosen   cuda.portable  first admitted; 32 heads per block, 16 rows per tile, 2 stages, "
                       "4 splits, 77 KB shared memory\n"
+                      "  every operation\n"
                       "    refused  cpu.plain      device: wants a CPU, has an NVIDIA GPU\n"),
             std::string::npos)
       << text;
