@@ -171,24 +171,59 @@ void count_bytes(Plan& plan, const Subject& model, const Budget& budget, const C
   plan.left_aside_bytes = std::max<int64_t>(0, all - plan.weight_bytes);
 }
 
-// Contexts that fit with the workspace of `path`.
-void size_contexts(Plan& plan, const Budget& budget, const DeviceRoom& room, const CacheShape& cache) {
-  const int64_t model_pages = pages_for(cache, plan.config.context);
-  const auto tokens = [&](int64_t pages) { return std::min(pages * cache.page_size, plan.config.context); };
-  plan.largest_context = tokens(most_pages(budget, room, model_pages));
-  const int64_t each = most_pages(budget, room, model_pages * plan.options.sequences) / plan.options.sequences;
-  plan.context = tokens(each);
+// Answers what fits for one question. The workspace grows with the context (index scores, lists of a dense model), so
+// room is a function of it and every fit is tried with its own.
+class Fitting {
+ public:
+  Fitting(const Subject& model, const Question& question, const Budget& budget, const CacheShape& cache)
+      : model_(model), question_(question), budget_(budget), cache_(cache) {}
+
+  [[nodiscard]] Result<AttentionPath> path(int64_t context) const {
+    return choose_path(needs_of(model_.config, question_, context), question_.device, question_.options.attention,
+                       question_.device.kind == DeviceKind::cuda);
+  }
+
+  [[nodiscard]] DeviceRoom room(int64_t context) const {
+    const Result<AttentionPath> chosen = path(context);
+    const int64_t workspace = workspace_bytes(model_.config, runner_options(question_.options, context)) +
+                              (chosen.ok() ? scratch_of_path(chosen.value()) : 0) +
+                              logits_bytes(model_.config, question_.options);
+    return {question_.device.count, usable_of(question_.device.memory_bytes), workspace};
+  }
+
+  [[nodiscard]] bool holds(int64_t context, int64_t sequences) const {
+    return fits(budget_, room(context), pages_of(cache_, context, sequences));
+  }
+
+  // Positions of each of `sequences`, whole pages, at most what the model knows; 0: not one page.
+  [[nodiscard]] int64_t largest_context(int64_t sequences) const {
+    if (holds(model_.config.context, sequences)) return model_.config.context;
+    int64_t low = 0, high = pages_for(cache_, model_.config.context);  // pages: low holds, high does not
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (holds(middle * cache_.page_size, sequences) ? low : high) = middle;
+    }
+    return low * cache_.page_size;
+  }
+
+  [[nodiscard]] int64_t most_sequences(int64_t context) const {
+    const int64_t pages = pages_for(cache_, context);
+    return most_pages(budget_, room(context), pages * kMostSequences) / pages;
+  }
+
+ private:
+  const Subject& model_;
+  const Question& question_;
+  const Budget& budget_;
+  const CacheShape& cache_;
+};
+
+void size_contexts(Plan& plan, const Fitting& fitting) {
+  plan.largest_context = fitting.largest_context(1);
+  plan.context = plan.options.sequences == 1 ? plan.largest_context : fitting.largest_context(plan.options.sequences);
   if (plan.options.context > 0) plan.context = std::min(plan.context, plan.options.context);
   plan.many_context = std::min(kManyContext, plan.config.context);
-  const int64_t many_pages = pages_for(cache, plan.many_context);
-  plan.sequences_at_32k = most_pages(budget, room, many_pages * kMostSequences) / many_pages;
-}
-
-DeviceRoom room_of(Plan& plan, const Question& question, int64_t context) {
-  plan.usable_bytes = usable_of(plan.device.memory_bytes);
-  plan.workspace_bytes = workspace_bytes(plan.config, runner_options(question.options, context)) +
-                         scratch_of_path(plan.path) + logits_bytes(plan.config, question.options);
-  return {plan.device.count, plan.usable_bytes, plan.workspace_bytes};
+  plan.sequences_at_32k = fitting.most_sequences(plan.many_context);
 }
 
 void predict(Plan& plan, const Budget& budget) {
@@ -214,20 +249,19 @@ Result<Plan> plan_once(const Subject& model, const Question& question) {
   const CacheShape cache = cache_shape(model.config, runner_options(question.options, model.config.context));
   const Budget budget = make_budget(*model.checkpoint, model.config, model.tensors, cache, question.device.count);
   count_bytes(plan, model, budget, cache);
-  // The workspace depends on the context and the context on the workspace: the second round has the final context.
-  int64_t context = question.options.context > 0 ? question.options.context : model.config.context;
-  DeviceRoom room;
-  for (int round = 0; round < 2; ++round) {
-    WINNOW_TRY_ASSIGN(plan.path, choose_path(needs_of(model.config, question, context), question.device,
-                                             question.options.attention, question.device.kind == DeviceKind::cuda));
-    room = room_of(plan, question, context);
-    size_contexts(plan, budget, room, cache);
-    if (question.options.context > 0 || plan.context == 0) break;
-    context = plan.context;
-  }
+  const Fitting fitting(model, question, budget, cache);
+  size_contexts(plan, fitting);
+  // What is asked for is planned even when it does not fit, so that the refusal can say by how much.
+  const int64_t context = question.options.context > 0 ? question.options.context
+                          : plan.context > 0           ? plan.context
+                                                       : int64_t{cache.page_size};
+  WINNOW_TRY_ASSIGN(plan.path, fitting.path(context));
+  const DeviceRoom room = fitting.room(context);
+  plan.usable_bytes = room.usable_bytes;
+  plan.workspace_bytes = room.workspace_bytes;
   if (plan.context > 0) {
-    plan.shares =
-        split(budget, room, pages_of(cache, plan.context, plan.options.sequences)).value_or(std::vector<DeviceShare>());
+    plan.shares = split(budget, fitting.room(plan.context), pages_of(cache, plan.context, plan.options.sequences))
+                      .value_or(std::vector<DeviceShare>());
   }
   predict(plan, budget);
   refuse_tensors(plan, model.tensors);
