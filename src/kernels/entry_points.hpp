@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA library offers inside: defined beside the kernels (backends/cuda, indexer/cuda), called by the C ABI and by
-// the row cuda.sm80 of the backend table. Predicates are host code without a CUDA header and are compiled into every
-// build; functions that launch exist where WINNOW_CUDA is on.
+// What the CUDA library offers inside: defined beside the kernels (backends/cuda, indexer/cuda), called by the C ABI
+// and by the row cuda.sm80 of the backend table. Predicates are host code without a CUDA header and are compiled into
+// every build; functions that launch exist where WINNOW_CUDA is on.
 //
 // Launchers check nothing that check() and the predicate have not said: the caller asks those first. They enqueue on
 // the stream of `execution`, on the current device, and neither allocate nor synchronise.
