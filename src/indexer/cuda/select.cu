@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// run_select: for each share of the tokens that the workspace holds scores for, one launch of scores, then the levels
+// of the top-k, all on one stream. No value from device memory steers a launch.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/checked.hpp"
+#include "indexer/cuda/launch.hpp"
+#include "indexer/cuda/topk.hpp"
+#include "kernels/entry_points.hpp"
+
+namespace winnow::cuda {
+namespace {
+using indexer::FastDivisor;
+using indexer::ScoreParams;
+using indexer::Sequences;
+using indexer::TopkParams;
+
+bool aligned(const void* pointer, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
+
+// Several query tokens per sequence share key tiles in score_prefill; below this many, score_decode reads keys again
+// out of L2 and is faster. Only speed hangs on it.
+constexpr int64_t kTokensPerSequence = 4;
+
+bool many_queries(const IndexSelectProblem& p, const IndexSelectBuffers& b) {
+  return p.tokens >= kTokensPerSequence * std::max<int64_t>(b.page_table.size(0), 1);
+}
+
+// CTAs per token (or group): one wave when that leaves each several, else so many that the last wave is short.
+int32_t splits_for(int64_t groups, int64_t resident, int64_t max_tiles, int warps) {
+  const int64_t share = resident / std::max<int64_t>(groups, 1);
+  const int64_t splits = share >= 4 ? share : ceil_div(4 * resident, groups);
+  const int64_t useful = std::max<int64_t>(1, max_tiles / (2 * warps));  // two tiles a warp at least
+  return static_cast<int32_t>(std::clamp<int64_t>(splits, 1, useful));
+}
+
+Sequences sequences_of(const IndexSelectProblem& p, const IndexSelectBuffers& b) {
+  Sequences s{};
+  s.page_table = b.page_table.data;
+  s.table_stride = b.page_table.stride(0);
+  s.seq = b.seq.data;
+  s.start = b.start.data;
+  s.len = b.len.data;
+  s.sequences = b.page_table.rank == 2 ? static_cast<int32_t>(b.page_table.size(0)) : 0;
+  s.max_len = static_cast<int32_t>(p.max_len);
+  s.pages = b.keys.pages;
+  s.page_size = FastDivisor(static_cast<uint32_t>(p.page_size));
+  return s;
+}
+
+ScoreParams score_params(const IndexSelectProblem& p, const IndexSelectBuffers& b, const SelectPlan& plan,
+                         float* scores) {
+  ScoreParams s{};
+  s.sequences = sequences_of(p, b);
+  s.q = b.q.data;
+  s.q_token_stride = b.q.token_stride;
+  s.q_head_stride = b.q.head_stride;
+  s.q_e4m3 = p.q_type == DType::e4m3;
+  s.q_vector = aligned(b.q.data, 4 * static_cast<uintptr_t>(bytes_of(p.q_type))) && b.q.token_stride % 4 == 0 &&
+               b.q.head_stride % 4 == 0;
+  s.weight = b.weight.data;
+  s.weight_stride = b.weight.stride(0);
+  s.keys = reinterpret_cast<const uint8_t*>(b.keys.data);
+  s.key_page_stride = b.keys.page_stride_bytes;
+  s.key_vector =
+      aligned(b.keys.data, 16) && b.keys.page_stride_bytes % 16 == 0 && p.page_size % DecodeShape::kTileKeys == 0;
+  s.scores = scores;
+  s.pitch = plan.pitch;
+  s.heads = p.index_heads;
+  s.topk = p.topk;
+  return s;
+}
+
+Status launch_scores(ScoreParams s, const IndexSelectProblem& p, const SelectPlan& plan, const DeviceInfo& device,
+                     bool prefill, cudaStream_t stream) {
+  const bool fp8 = p.keys == KeyFormat::fp8;
+  if (prefill) {
+    s.splits = splits_for(ceil_div(s.rows, PrefillShape::queries(plan.tiles)), device.units,
+                          ceil_div(p.max_len, PrefillShape::kTileKeys), PrefillShape::kWarps);
+    return fp8 ? indexer::launch_prefill_fp8(s, plan.tiles, stream)
+               : indexer::launch_prefill_bf16(s, plan.tiles, stream);
+  }
+  s.splits = splits_for(s.rows, int64_t{device.units} * DecodeShape::ctas_per_sm(plan.tiles),
+                        ceil_div(p.max_len, DecodeShape::kTileKeys), DecodeShape::kWarps);
+  return fp8 ? indexer::launch_decode_fp8(s, plan.tiles, stream) : indexer::launch_decode_bf16(s, plan.tiles, stream);
+}
+
+struct Lists {
+  uint32_t* keys;
+  int32_t* positions;
+};
+
+// Every level writes its lists behind those of the level before.
+Status launch_topk(TopkParams t, const TopkPlan& plan, int32_t rows, Lists lists, cudaStream_t stream) {
+  int64_t written = 0;  // entries of a row used by the lists so far
+  for (int32_t l = 0; l < plan.levels; ++l) {
+    const TopkLevel& level = plan.level[static_cast<std::size_t>(l)];
+    t.entries = static_cast<int32_t>(level.entries);
+    t.segments = level.segments;
+    const bool last = l + 1 == plan.levels;
+    t.out_keys = last ? nullptr : lists.keys + written;
+    t.out_positions = last ? nullptr : lists.positions + written;
+    WINNOW_TRY(indexer::launch_topk_level(t, rows, level.keys_per_thread, stream));
+    t.scores = nullptr;
+    t.in_keys = t.out_keys;
+    t.in_positions = t.out_positions;
+    t.in_stride = t.list_stride;
+    written += int64_t{level.segments} * t.list_length;
+  }
+  return {};
+}
+
+TopkParams topk_params(int32_t topk, int64_t list_entries) {
+  TopkParams t{};
+  t.topk = topk;
+  t.list_length = static_cast<int32_t>(ceil_div(topk, kListAlign) * kListAlign);
+  t.list_stride = list_entries;
+  return t;
+}
+
+Status need_workspace(const char* operation, const Execution& execution, int64_t bytes) {
+  if (execution.workspace_bytes >= bytes && (execution.workspace != nullptr || bytes == 0)) return {};
+  return error(StatusCode::invalid_argument, operation, ": workspace has ", execution.workspace_bytes, " bytes, wants ",
+               bytes);
+}
+
+}  // namespace
+
+Status run_select(const IndexSelectProblem& p, const IndexSelectBuffers& b, const DeviceInfo& device,
+                  const Execution& execution) {
+  if (p.tokens == 0) return {};
+  const int64_t budget = std::min(execution.workspace_bytes, kSelectWorkspace);
+  const SelectPlan plan = plan_select(p, device, budget);
+  WINNOW_TRY(need_workspace("index_select", execution, plan.workspace_bytes));
+  auto* scores = reinterpret_cast<float*>(execution.workspace);
+  auto* keys = reinterpret_cast<uint32_t*>(scores + plan.rows * plan.pitch);
+  const Lists lists{keys, reinterpret_cast<int32_t*>(keys + plan.rows * plan.list_entries)};
+  const auto stream = static_cast<cudaStream_t>(execution.stream);
+  const bool prefill = many_queries(p, b);
+
+  ScoreParams s = score_params(p, b, plan, scores);
+  TopkParams t = topk_params(p.topk, plan.list_entries);
+  t.sequences = s.sequences;
+  t.scores = scores;
+  t.pitch = plan.pitch;
+  t.vector = true;
+  t.out = b.out.data;
+  t.out_stride = b.out.stride(0);
+  t.out_len = b.out_len.data;
+  t.output_slots = p.output_slots;
+  for (int32_t first = 0; first < p.tokens; first += plan.rows) {
+    s.first_token = t.first_token = first;
+    s.rows = std::min(plan.rows, p.tokens - first);
+    if (p.max_len > p.topk) WINNOW_TRY(launch_scores(s, p, plan, device, prefill, stream));
+    WINNOW_TRY(launch_topk(t, plan.topk, s.rows, lists, stream));
+  }
+  return {};
+}
+
+Status init_select(const DeviceInfo&) {
+  WINNOW_TRY(indexer::init_decode_fp8());
+  WINNOW_TRY(indexer::init_decode_bf16());
+  WINNOW_TRY(indexer::init_prefill_fp8());
+  return indexer::init_prefill_bf16();
+}
+
+int64_t topk_workspace_bytes(int32_t rows, int32_t width, int32_t topk) {
+  return rows * list_entries_bound(width, topk) * 8;
+}
+
+Status run_topk(const TopkRows& r, const DeviceInfo& device, const Execution& execution) {
+  if (r.rows == 0) return {};
+  const int64_t entries = list_entries_bound(r.width, r.topk);
+  WINNOW_TRY(need_workspace("topk", execution, topk_workspace_bytes(r.rows, r.width, r.topk)));
+  auto* keys = reinterpret_cast<uint32_t*>(execution.workspace);
+  const Lists lists{keys, reinterpret_cast<int32_t*>(keys + r.rows * entries)};
+  TopkParams t = topk_params(r.topk, entries);
+  t.sequences.len = r.len;
+  t.sequences.max_len = r.width;
+  t.scores = r.scores;
+  t.pitch = r.pitch;
+  t.vector = aligned(r.scores, 16) && r.pitch % 4 == 0;
+  t.out = r.out;
+  t.out_stride = r.out_stride;
+  t.out_len = r.out_len;
+  return launch_topk(t, plan_topk(r.width, r.topk, r.rows, std::max(device.units, 1)), r.rows, lists,
+                     static_cast<cudaStream_t>(execution.stream));
+}
+
+}  // namespace winnow::cuda
