@@ -7,8 +7,8 @@
 
 namespace winnow {
 namespace {
-// Room beyond topk before a cut: the larger, the fewer cuts; 8 bytes each, in L2 for the usual topk of 2048.
-constexpr int64_t kSlack = 4096;
+// Room beyond topk before a cut: the larger, the fewer cuts; 8 bytes each.
+constexpr int64_t kSlack = 1024;
 
 float score_of(uint64_t key) {
   const uint32_t bits = ~static_cast<uint32_t>(key >> 32);
