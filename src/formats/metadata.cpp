@@ -102,6 +102,11 @@ const std::vector<double>* Metadata::numbers(std::string_view key) const {
   return packed ? &value->numbers : nullptr;
 }
 
+bool Value::operator==(const Value& other) const {
+  return type == other.type && element_type == other.element_type && data == other.data && strings == other.strings &&
+         numbers == other.numbers;
+}
+
 Value Value::of_u32(uint32_t v) {
   Value value;
   value.type = ValueType::u32;

@@ -27,6 +27,8 @@ struct Value {
   // An array of arrays: data holds a vector<Value>, each of type array.
   [[nodiscard]] bool is_array() const { return type == ValueType::array; }
 
+  [[nodiscard]] bool operator==(const Value& other) const;
+
   // For writers.
   [[nodiscard]] static Value of_u32(uint32_t v);
   [[nodiscard]] static Value of_f32(float v);

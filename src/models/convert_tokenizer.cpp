@@ -17,13 +17,13 @@ namespace {
 using gguf::Value;
 using nlohmann::json;
 
-enum TokenType { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
+constexpr int kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
 
 constexpr int64_t kMaxTokens = int64_t{1} << 22;
 
 struct Tokens {
   std::vector<std::string> texts;
-  std::vector<double> types;
+  std::vector<int> types;
   [[nodiscard]] std::optional<int64_t> id_of(std::string_view text) const {
     const auto found = std::find(texts.begin(), texts.end(), text);
     if (found == texts.end()) return std::nullopt;
@@ -31,7 +31,7 @@ struct Tokens {
   }
 };
 
-Status place(Tokens& tokens, const std::string& text, const json* id, TokenType type) {
+Status place(Tokens& tokens, const std::string& text, const json* id, int type) {
   if (id == nullptr || !id->is_number_unsigned() || id->get<uint64_t>() >= static_cast<uint64_t>(kMaxTokens)) {
     return error(StatusCode::corrupt_data, "token ", quoted(text), " has no id below ", kMaxTokens);
   }
@@ -187,7 +187,8 @@ Status set_tokenizer_keys(gguf::Writer& writer, const Checkpoint& checkpoint, co
     writer.set("tokenizer.ggml.model", Value::of_string("gpt2"));
     writer.set("tokenizer.ggml.pre", Value::of_string(*pre));
     writer.set("tokenizer.ggml.tokens", Value::of_strings(tokens->texts));
-    writer.set("tokenizer.ggml.token_type", Value::of_numbers(gguf::ValueType::i32, tokens->types));
+    writer.set("tokenizer.ggml.token_type",
+               Value::of_numbers(gguf::ValueType::i32, {tokens->types.begin(), tokens->types.end()}));
     writer.set("tokenizer.ggml.merges", Value::of_strings(std::move(merges).value()));
     set_special_ids(writer, checkpoint, *tokens, config, *pre == "glm4");
   }
