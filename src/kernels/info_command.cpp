@@ -8,6 +8,7 @@
 #include "kernels/commands.hpp"
 #include "kernels/entry_points.hpp"
 #include "kernels/options.hpp"
+#include "kernels/shared_memory.hpp"
 
 #ifndef WINNOW_CUDA_ARCHITECTURES
 #error "the build sets WINNOW_CUDA_ARCHITECTURES"
@@ -16,22 +17,10 @@
 namespace winnow::kernels {
 namespace {
 
-constexpr std::array<OptionHelp, 1> kOptions = {{{"sm", "N", "show launches for this compute capability times ten"}}};
-
-// A typical part of each compute capability, for a machine without the device.
-DeviceInfo described(int sm) {
-  DeviceInfo device;
-  device.kind = DeviceKind::cuda;
-  device.described = true;
-  device.sm = sm;
-  device.name = concat("a described device of sm_", sm);
-  const bool small = sm == 86 || sm == 89 || sm >= 120;
-  device.units = sm == 80 ? 108 : small ? 142 : 132;
-  device.smem_per_block = (sm == 80 ? 163 : small ? 99 : 227) * 1024;
-  device.smem_per_sm = device.smem_per_block + 1024;
-  device.memory_bytes = int64_t{48} << 30;
-  return device;
-}
+constexpr std::array kOptions = {
+    OptionHelp{"sm", "N", "show launches for this compute capability times ten"},
+    OptionHelp{"shared", "", "CSV of every kernel's threads and dynamic shared memory, for all architectures"},
+};
 
 void print_row(const char* operation, const std::string& shape, const Verdict& verdict) {
   std::printf("  %-13s%-34s", operation, shape.c_str());
@@ -88,15 +77,19 @@ int run_info_command(std::span<const std::string> args) {
     std::fprintf(stderr, "info: %s\n", options->failure().message().c_str());
     return kExitUse;
   }
+  if (options->has("shared")) {
+    std::printf("%s", shared_memory_table().c_str());
+    return kExitOk;
+  }
   int runtime = 0, driver = 0;
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);
   std::printf("build    architectures %s, CUDA runtime %d, driver %d\n", WINNOW_CUDA_ARCHITECTURES, runtime, driver);
-  Result<DeviceInfo> device = sm == 0 ? open_device() : Result<DeviceInfo>(described(static_cast<int>(sm)));
+  Result<DeviceInfo> device = sm == 0 ? open_device() : Result<DeviceInfo>(described_device(static_cast<int>(sm)));
   if (!device.ok()) {
     std::printf("device   %s\n         (launches below are those of sm_80; --sm N asks for another)\n",
                 device.status().message().c_str());
-    device = described(80);
+    device = described_device(80);
   }
   std::printf("device   %s, sm_%d, %d SMs, %.1f GiB, %lld B of shared memory per CTA, %lld per SM\n",
               device->name.c_str(), device->sm, device->units, static_cast<double>(device->memory_bytes) / (1 << 30),

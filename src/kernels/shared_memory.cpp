@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/shared_memory.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "backends/cuda/cache_write_admit.hpp"
+#include "backends/cuda/mla_admit.hpp"
+#include "backends/cuda/mla_launch.hpp"
+#include "core/concat.hpp"
+#include "indexer/cuda/select_admit.hpp"
+
+namespace winnow::kernels {
+namespace {
+
+struct LaunchSize {
+  int threads = 0;
+  int64_t shared = 0;
+};
+
+using Table = std::map<std::string, LaunchSize>;
+
+// mla_bf16_h8, mla_fp8_h64_overlapped: the kernel that a tile of the list is compiled into.
+std::string kernel_of(const cuda::MlaTile& tile) {
+  return concat("mla_", tile.rows == RowFormat::bf16 ? "bf16" : "fp8", "_h", cuda::heads_of(tile),
+                tile.overlapped ? "_overlapped" : "");
+}
+
+void add_mla(Table& table, const DeviceInfo& device) {
+  for (const cuda::MlaTile& tile : cuda::kMlaTiles) {
+    LaunchSize& size = table[kernel_of(tile)];
+    size.threads = std::max(size.threads, cuda::threads_of(tile));
+  }
+  for (const RowFormat rows : {RowFormat::bf16, RowFormat::v32_fp8}) {
+    for (int heads = 1; heads <= 128; ++heads) {
+      for (const int tokens : {1, 64, 4096}) {
+        const SparseMlaProblem problem{tokens, heads, 2048, 64, 512, 64, 512, 1.0f, rows};
+        const cuda::MlaPlan plan = cuda::plan_mla(problem, device);
+        if (plan.tile == nullptr) continue;
+        LaunchSize& size = table[kernel_of(*plan.tile)];
+        size.shared = std::max(size.shared, plan.shared_bytes);
+      }
+    }
+  }
+  for (const char* rows : {"Bf16Rows", "Fp8Rows"}) {
+    for (const int warps : {1, 2, 4, 8}) table[concat("mla_merge<", rows, ",", warps, ">")] = {cuda::kMergeThreads, 0};
+  }
+}
+
+void add_select(Table& table) {
+  for (const KeyFormat keys : {KeyFormat::bf16, KeyFormat::fp8}) {
+    const char* type = keys == KeyFormat::bf16 ? "Bf16Keys" : "Fp8Keys";
+    for (const int tiles : {1, 2, 4, 8}) {
+      table[concat("score_decode<", type, ",", tiles, ">")] = {cuda::DecodeShape::kWarps * 32,
+                                                               cuda::DecodeShape::shared_bytes(keys, tiles)};
+      table[concat("score_prefill<", type, ",", tiles, ">")] = {cuda::PrefillShape::kWarps * 32,
+                                                                cuda::PrefillShape::shared_bytes(tiles)};
+    }
+  }
+  for (const int keys : {4, 8, 16, 32}) table[concat("topk_level<", keys, ">")] = {cuda::kTopkThreads, 0};
+}
+
+void add_write(Table& table) {
+  table["cache_write"] = {cuda::WriteShape::kThreads, 0};
+  table["row_gather"] = {cuda::WriteShape::kThreads, 0};
+}
+
+}  // namespace
+
+DeviceInfo described_device(int sm) {
+  DeviceInfo device;
+  device.kind = DeviceKind::cuda;
+  device.described = true;
+  device.sm = sm;
+  device.name = concat("a described device of sm_", sm);
+  const bool small = sm == 86 || sm == 89 || sm >= 120;
+  device.units = sm == 80 ? 108 : small ? 142 : 132;
+  device.smem_per_block = (sm == 80 ? 163 : small ? 99 : 227) * 1024;
+  device.smem_per_sm = device.smem_per_block + 1024;
+  device.memory_bytes = int64_t{48} << 30;
+  return device;
+}
+
+std::string shared_memory_table() {
+  std::string text = "kernel,sm,threads,dynamic_shared_bytes\n";
+  for (const int sm : {80, 86, 89, 90, 100, 120}) {
+    Table table;
+    add_mla(table, described_device(sm));
+    add_select(table);
+    add_write(table);
+    for (const auto& [kernel, size] : table) {
+      text += concat('"', kernel, "\",", sm, ",", size.threads, ",", size.shared, "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace winnow::kernels
