@@ -9,12 +9,14 @@
 namespace winnow {
 namespace {
 
+// Binary units, as shared memory is sold: "77 KB", "97.9 KB", "256 MB".
 std::string kilobytes(int64_t bytes) {
+  const bool large = bytes >= int64_t{10} << 20;
   char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / 1024);
+  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / (large ? 0x1p20 : 0x1p10));
   std::string number = text;
   if (number.size() > 2 && number.compare(number.size() - 2, 2, ".0") == 0) number.resize(number.size() - 2);
-  return number + " KB";
+  return number + (large ? " MB" : " KB");
 }
 
 std::string padded(std::string text, std::size_t width) {
@@ -58,7 +60,7 @@ std::string reason_of(const AttentionPath& path, const PathStep& step, const Con
   }
   const std::string facts = describe(step.launch);
   const bool forced = path.forced == candidate.backend->name;
-  const std::string absent = candidate.backend->built ? "" : concat("; ", candidate.backend->why_absent);
+  const char* absent = candidate.backend->built ? "" : "; not in this build";
   return concat(forced ? "forced" : "first admitted", facts.empty() ? "" : "; ", facts, absent);
 }
 

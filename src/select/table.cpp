@@ -6,24 +6,12 @@
 #include <string>
 
 #include "backends/cpu/cpu_backends.hpp"
+#include "backends/cuda/cuda_backends.hpp"
 #include "core/concat.hpp"
 #include "select/select.hpp"
 
 namespace winnow {
 namespace {
-
-// The portable CUDA kernels by name, for a build that has nothing of them.
-const Backend& cuda_sm80_backend() {
-  static const Backend row = [] {
-    Backend absent;
-    absent.name = "cuda.sm80";
-    absent.kind = DeviceKind::cuda;
-    absent.built = false;
-    absent.why_absent = "not built (WINNOW_CUDA is OFF)";
-    return absent;
-  }();
-  return row;
-}
 
 // Devices that try the same rows in the same order.
 struct Family {
