@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/stop_filter.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace winnow {
+namespace {
+
+// Length of the longest end of text that begins stop, all of stop excluded.
+std::size_t overlap(std::string_view text, std::string_view stop) {
+  for (std::size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length) {
+    if (text.ends_with(stop.substr(0, length))) return length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string StopFilter::push(std::string_view text) {
+  if (stopped_) return {};
+  held_ += text;
+  std::size_t first = std::string::npos, hold = 0;
+  for (const std::string& stop : stops_) {
+    first = std::min(first, held_.find(stop));
+    hold = std::max(hold, overlap(held_, stop));
+  }
+  stopped_ = first != std::string::npos;
+  const std::string certain = held_.substr(0, stopped_ ? first : held_.size() - hold);
+  held_.erase(0, stopped_ ? held_.size() : certain.size());
+  return certain;
+}
+
+std::string StopFilter::finish() { return std::exchange(held_, {}); }
+
+}  // namespace winnow
