@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "formats/iq_codes.hpp"
 #include "formats/storage.hpp"
 
 namespace winnow::spec {
@@ -92,6 +93,65 @@ inline double nvfp4(const uint8_t* b, int i) {
   return e2m1(bits(b + 4, (8 * s + j % 8) * 8 + (j < 8 ? 0 : 4), 4)) * ue4m3(b[s]);
 }
 
+// Codebook entry `index`, element j: packed codes of 2 bits (8 elements) or 3 bits (4 elements).
+inline int level8(const uint16_t* codes, int index, int j) { return codes[index] / (1 << (2 * j)) % 4; }
+inline int level4(const uint16_t* codes, int index, int j) { return codes[index] / (1 << (3 * j)) % 8; }
+inline double iq2_grid(const uint16_t* codes, int index, int j) {
+  static const double values[] = {8, 25, 43, NAN};
+  return values[level8(codes, index, j)];
+}
+// Sign j of a 7-bit code whose eighth sign makes the number of minuses even.
+inline double coded_sign(int code, int j) {
+  int minuses = 0;
+  for (int k = 0; k < 7; ++k) minuses += code / (1 << k) % 2;
+  const int minus = j < 7 ? code / (1 << j) % 2 : minuses % 2;
+  return minus ? -1 : 1;
+}
+
+inline double iq2_xxs(const uint8_t* b, int i) {
+  const uint8_t* group = b + 2 + 8 * (i / 32);
+  const int l = i % 32 / 8, j = i % 8;
+  return half(b) * (0.5 + bits(group + 4, 28, 4)) / 4 * coded_sign(bits(group + 4, 7 * l, 7), j) *
+         iq2_grid(kIq2XxsCodes, group[l], j);
+}
+inline double iq2_xs(const uint8_t* b, int i) {
+  const int entry = i / 8, j = i % 8;
+  return half(b) * (0.5 + bits(b + 66, entry / 2 * 4, 4)) / 4 * coded_sign(bits(b + 2, 16 * entry + 9, 7), j) *
+         iq2_grid(kIq2XsCodes, bits(b + 2, 16 * entry, 9), j);
+}
+inline double iq2_s(const uint8_t* b, int i) {
+  const int entry = i / 8, j = i % 8, index = b[2 + entry] + 256 * bits(b + 66, 2 * entry, 2);
+  return half(b) * (0.5 + bits(b + 74, entry / 2 * 4, 4)) / 4 * (bits(b + 34, i, 1) ? -1 : 1) *
+         iq2_grid(kIq2SCodes, index, j);
+}
+inline double iq3_xxs(const uint8_t* b, int i) {
+  static const double values[] = {4, 12, 20, 28, 36, 44, 52, 62};
+  const uint8_t* word = b + 66 + 4 * (i / 32);
+  return half(b) * (0.5 + bits(word, 28, 4)) / 2 * coded_sign(bits(word, 7 * (i % 32 / 8), 7), i % 8) *
+         values[level4(kIq3XxsCodes, b[2 + i / 4], i % 4)];
+}
+inline double iq3_s(const uint8_t* b, int i) {
+  const int index = b[2 + i / 4] + 256 * bits(b + 66, i / 4, 1);
+  return half(b) * (1 + 2 * bits(b + 106, i / 32 * 4, 4)) * (bits(b + 74, i, 1) ? -1 : 1) *
+         (2 * level4(kIq3SCodes, index, i % 4) + 1);
+}
+inline double iq1_s(const uint8_t* b, int i) {
+  const uint8_t* high = b + 34 + 2 * (i / 32);
+  const int index = b[2 + i / 8] + 256 * bits(high, 3 * (i % 32 / 8), 3);
+  return half(b) * (2 * bits(high, 12, 3) + 1) *
+         (level8(kIq1Codes, index, i % 8) - 1 + (bits(high, 15, 1) ? -0.125 : 0.125));
+}
+inline double iq1_m(const uint8_t* b, int i) {
+  uint8_t d[2] = {};
+  for (int nibble = 0; nibble < 4; ++nibble)
+    d[nibble / 2] |= static_cast<uint8_t>(bits(b + 48, 16 * nibble + 12, 4) << nibble % 2 * 4);
+  const int run = i / 16, entry = i / 8;
+  const int scale = bits(b + 48, 16 * (run / 4) + 3 * (run % 4), 3);
+  const int index = b[entry] + 256 * bits(b + 32, 4 * entry, 3);
+  return half(d) * (2 * scale + 1) *
+         (level8(kIq1Codes, index, i % 8) - 1 + (bits(b + 32, 4 * entry + 3, 1) ? -0.125 : 0.125));
+}
+
 // Element i of one block; NaN for types without a formula here.
 inline double value(StorageType type, const uint8_t* b, int i) {
   switch (type) {
@@ -111,6 +171,17 @@ inline double value(StorageType type, const uint8_t* b, int i) {
     case StorageType::IQ4_XS: return iq4_xs(b, i);
     case StorageType::MXFP4: return e2m1(nibble32(b + 1, i)) * std::ldexp(1.0, b[0] - 127);
     case StorageType::NVFP4: return nvfp4(b, i);
+    case StorageType::IQ2_XXS: return iq2_xxs(b, i);
+    case StorageType::IQ2_XS: return iq2_xs(b, i);
+    case StorageType::IQ2_S: return iq2_s(b, i);
+    case StorageType::IQ3_XXS: return iq3_xxs(b, i);
+    case StorageType::IQ3_S: return iq3_s(b, i);
+    case StorageType::IQ1_S: return iq1_s(b, i);
+    case StorageType::IQ1_M: return iq1_m(b, i);
+    case StorageType::TQ2_0:
+      return half(b + 64) * (bits(b, 256 * (i / 128) + 8 * (i % 32) + 2 * (i % 128 / 32), 2) - 1);
+    case StorageType::Q1_0: return bits(b + 2, i, 1) ? half(b) : -half(b);
+    case StorageType::Q2_0: return half(b) * (bits(b + 2, 2 * i, 2) - 1);
     default: return std::numeric_limits<double>::quiet_NaN();
   }
 }

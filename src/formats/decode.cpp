@@ -166,6 +166,16 @@ void decode(StorageType type, const void* blocks, float* out, int64_t elements) 
     case StorageType::IQ4_XS: return each_block<decode_iq4_xs>(in, out, elements, *traits);
     case StorageType::MXFP4: return each_block<decode_mxfp4>(in, out, elements, *traits);
     case StorageType::NVFP4: return each_block<decode_nvfp4>(in, out, elements, *traits);
+    case StorageType::IQ2_XXS: return each_block<decode_iq2_xxs>(in, out, elements, *traits);
+    case StorageType::IQ2_XS: return each_block<decode_iq2_xs>(in, out, elements, *traits);
+    case StorageType::IQ2_S: return each_block<decode_iq2_s>(in, out, elements, *traits);
+    case StorageType::IQ3_XXS: return each_block<decode_iq3_xxs>(in, out, elements, *traits);
+    case StorageType::IQ3_S: return each_block<decode_iq3_s>(in, out, elements, *traits);
+    case StorageType::IQ1_S: return each_block<decode_iq1_s>(in, out, elements, *traits);
+    case StorageType::IQ1_M: return each_block<decode_iq1_m>(in, out, elements, *traits);
+    case StorageType::TQ2_0: return each_block<decode_tq2_0>(in, out, elements, *traits);
+    case StorageType::Q1_0: return each_block<decode_q1_0>(in, out, elements, *traits);
+    case StorageType::Q2_0: return each_block<decode_q2_0>(in, out, elements, *traits);
     default: break;
   }
   WINNOW_CHECK(false, "the table calls ", traits->name, " decodable and no decoder exists");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <bit>
 #include <random>
 
@@ -14,10 +15,12 @@ namespace winnow {
 namespace {
 
 constexpr StorageType kBlockTypes[] = {
-    StorageType::F16,    StorageType::E4M3_B128, StorageType::Q4_0,  StorageType::Q4_1,
-    StorageType::Q5_0,   StorageType::Q5_1,      StorageType::Q8_0,  StorageType::Q2_K,
-    StorageType::Q3_K,   StorageType::Q4_K,      StorageType::Q5_K,  StorageType::Q6_K,
-    StorageType::IQ4_NL, StorageType::IQ4_XS,    StorageType::MXFP4, StorageType::NVFP4};
+    StorageType::F16,   StorageType::E4M3_B128, StorageType::Q4_0,   StorageType::Q4_1,   StorageType::Q5_0,
+    StorageType::Q5_1,  StorageType::Q8_0,      StorageType::Q2_K,   StorageType::Q3_K,   StorageType::Q4_K,
+    StorageType::Q5_K,  StorageType::Q6_K,      StorageType::IQ4_NL, StorageType::IQ4_XS, StorageType::MXFP4,
+    StorageType::NVFP4, StorageType::IQ2_XXS,   StorageType::IQ2_XS, StorageType::IQ2_S,  StorageType::IQ3_XXS,
+    StorageType::IQ3_S, StorageType::IQ1_S,     StorageType::IQ1_M,  StorageType::TQ2_0,  StorageType::Q1_0,
+    StorageType::Q2_0};
 
 bool same(float got, double wanted) {
   if (std::isnan(got) || std::isnan(wanted)) return std::isnan(got) && std::isnan(wanted);
@@ -115,6 +118,10 @@ TEST(Decode, TableIsConsistent) {
     std::vector<float> out(static_cast<std::size_t>(traits->block_elements), -1.0f);
     decode(static_cast<StorageType>(id), block.data(), out.data(), traits->block_elements);  // aborts without a decoder
     EXPECT_NE(out.back(), -1.0f) << traits->name;
+    const bool plain = id == static_cast<uint32_t>(StorageType::F32) || id == static_cast<uint32_t>(StorageType::BF16);
+    EXPECT_TRUE(plain || std::find(std::begin(kBlockTypes), std::end(kBlockTypes), static_cast<StorageType>(id)) !=
+                             std::end(kBlockTypes))
+        << traits->name << " is decodable and held against no formula";
   }
   EXPECT_EQ(traits_of(static_cast<StorageType>(137)), nullptr);
 }
