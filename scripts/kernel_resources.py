@@ -87,7 +87,7 @@ def demangle(symbols):
 
 
 def launches(build):
-    """(kernel, sm) -> (threads, dynamic shared bytes), from the launchers' own tables."""
+    """(name or beginning of a name, sm) -> (threads, dynamic shared bytes), from the launchers' own tables."""
     program = pathlib.Path(build) / "bin" / "winnow-kernels"
     if not program.exists():
         fail(f"{program} is missing; build the CUDA library first (make kernels)")
@@ -100,16 +100,26 @@ def launches(build):
     return facts
 
 
+def fact_of(facts, kernel, sm):
+    """The key of the longest name that `kernel` is or begins with, whole template arguments only; None without one."""
+    fits = [key for key in facts if key[1] == sm and kernel.startswith(key[0])
+            and (kernel == key[0] or key[0].endswith("<") or kernel[len(key[0])] in ",>")]
+    return max(fits, key=lambda key: len(key[0]), default=None)
+
+
 def table(build):
     rows = [entry for _, text in reports(build) for entry in entries(text)]
     names = demangle(sorted({row["symbol"] for row in rows}))
     facts = launches(build)
+    used = set()
     for row in rows:
         row["kernel"] = names[row["symbol"]]
-        row["threads"], row["dynamic_shared_bytes"] = facts.get((row["kernel"], row["sm"]), (0, 0))
-    unknown = {name for name, _ in facts} - {row["kernel"] for row in rows}
-    if unknown:
-        fail(f"launch facts name kernels that were not compiled: {', '.join(sorted(unknown))}")
+        key = fact_of(facts, row["kernel"], row["sm"])
+        row["threads"], row["dynamic_shared_bytes"] = facts.get(key, (0, 0))
+        used.add(key)
+    unused = {key for key in facts if key[1] in {row["sm"] for row in rows}} - used
+    if unused:
+        fail(f"launch facts name kernels that were not compiled: {', '.join(sorted({name for name, _ in unused}))}")
     rows.sort(key=lambda row: (row["kernel"], row["sm"]))
     return [{column: str(row[column]) for column in COLUMNS} for row in rows]
 

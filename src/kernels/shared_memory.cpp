@@ -42,22 +42,19 @@ void add_mla(Table& table, const DeviceInfo& device) {
       }
     }
   }
-  for (const char* rows : {"Bf16Rows", "Fp8Rows"}) {
-    for (const int warps : {1, 2, 4, 8}) table[concat("mla_merge<", rows, ",", warps, ">")] = {cuda::kMergeThreads, 0};
-  }
+  table["mla_merge<"] = {cuda::kMergeThreads, 0};
 }
 
 void add_select(Table& table) {
-  for (const KeyFormat keys : {KeyFormat::bf16, KeyFormat::fp8}) {
-    const char* type = keys == KeyFormat::bf16 ? "Bf16Keys" : "Fp8Keys";
+  for (const char* keys : {"Bf16Keys", "Fp8Keys"}) {
     for (const int tiles : {1, 2, 4, 8}) {
-      table[concat("score_decode<", type, ",", tiles, ">")] = {cuda::DecodeShape::kWarps * 32,
-                                                               cuda::DecodeShape::shared_bytes(keys, tiles)};
-      table[concat("score_prefill<", type, ",", tiles, ">")] = {cuda::PrefillShape::kWarps * 32,
-                                                                cuda::PrefillShape::shared_bytes(tiles)};
+      table[concat("score_decode<", keys, ",", tiles)] = {cuda::DecodeShape::kWarps * 32,
+                                                          cuda::DecodeShape::shared_bytes(tiles)};
+      table[concat("score_prefill<", keys, ",", tiles)] = {cuda::PrefillShape::kWarps * 32,
+                                                           cuda::PrefillShape::shared_bytes(tiles)};
     }
   }
-  for (const int keys : {4, 8, 16, 32}) table[concat("topk_level<", keys, ">")] = {cuda::kTopkThreads, 0};
+  table["topk_level<"] = {cuda::kTopkThreads, 0};
 }
 
 void add_write(Table& table) {
