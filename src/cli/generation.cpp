@@ -90,11 +90,9 @@ Status Generation::load(int64_t wanted) {
 
 Result<Generation::Answer> Generation::answer(const std::vector<int32_t>& prompt, const SamplingOptions& sampling) {
   WINNOW_TRY_ASSIGN(const SequenceId sequence, engine_->add(prompt, sampling));
-  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  const int64_t before = engine_->stats().prefill_tokens;
   Stream stream(shape_ == PromptShape::winnow_tiny);
   Answer answer;
-  report_progress("prefill", 0, prompt_tokens, "tokens");
+  report_progress("prefill", 0, static_cast<int64_t>(prompt.size()), "tokens");  // the bar's clock begins here
   while (answer.finish == Finish::running) {
     if (interrupted() || answer.output_closed) {
       WINNOW_TRY(engine_->cancel(sequence));
@@ -102,8 +100,6 @@ Result<Generation::Answer> Generation::answer(const std::vector<int32_t>& prompt
       break;
     }
     WINNOW_TRY_ASSIGN(const std::vector<Output> outputs, engine_->step());
-    report_progress("prefill", std::min(engine_->stats().prefill_tokens - before, prompt_tokens), prompt_tokens,
-                    "tokens");
     for (const Output& output : outputs) {
       if (output.sequence != sequence) continue;
       answer.output_closed = !stream.write(output.text);
