@@ -34,66 +34,113 @@ struct Panel {
   bool scaled;    // false: every scale is 1
 };
 
-#if HWY_TARGET != HWY_SCALAR
-// Four keys of `dim` floats each into four columns of the panel, by 4 x 4 blocks.
-HWY_INLINE void TransposeFour(const float* HWY_RESTRICT keys, int64_t dim, float* HWY_RESTRICT out, int64_t pitch) {
+// Keys of one vector of positions: where each one's floats are, in place or in scratch.
+constexpr int64_t kMostLanes = 16;
+struct KeyRows {
+  const float* at[kMostLanes];
+};
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void Transpose(const KeyRows& rows, int64_t dim, float* HWY_RESTRICT out, int64_t pitch) {
+  for (int64_t d = 0; d < dim; ++d) out[d * pitch] = rows.at[0][d];
+}
+#else
+// Four dims of keys i, i + 4, i + 8, i + 12 (as many as the vector has blocks of four lanes), key i in the low block.
+HWY_INLINE Vec LoadBlocks(const KeyRows& rows, int64_t i, int64_t d) {
   const hn::FixedTag<float, 4> d4;
-  const hn::FixedTag<double, 2> d2;
+#if HWY_TARGET <= HWY_AVX3
+  const hn::FixedTag<float, 8> d8;
+  const F32 d16;
+  return hn::Combine(d16, hn::Combine(d8, hn::LoadU(d4, rows.at[i + 12] + d), hn::LoadU(d4, rows.at[i + 8] + d)),
+                     hn::Combine(d8, hn::LoadU(d4, rows.at[i + 4] + d), hn::LoadU(d4, rows.at[i] + d)));
+#elif HWY_TARGET == HWY_AVX2
+  const hn::FixedTag<float, 8> d8;
+  return hn::Combine(d8, hn::LoadU(d4, rows.at[i + 4] + d), hn::LoadU(d4, rows.at[i] + d));
+#else
+  return hn::LoadU(d4, rows.at[i] + d);
+#endif
+}
+
+// One vector of keys into as many columns of the panel: 4 x 4 transpositions in every block of four lanes at once.
+HWY_INLINE void Transpose(const KeyRows& rows, int64_t dim, float* HWY_RESTRICT out, int64_t pitch) {
+  const F32 df;
+  const hn::Repartition<double, F32> dd;
   int64_t d = 0;
   for (; d + 4 <= dim; d += 4) {
-    const auto a = hn::LoadU(d4, keys + d), b = hn::LoadU(d4, keys + dim + d);
-    const auto c = hn::LoadU(d4, keys + 2 * dim + d), e = hn::LoadU(d4, keys + 3 * dim + d);
-    const auto ab_low = hn::BitCast(d2, hn::InterleaveLower(d4, a, b));
-    const auto ce_low = hn::BitCast(d2, hn::InterleaveLower(d4, c, e));
-    const auto ab_high = hn::BitCast(d2, hn::InterleaveUpper(d4, a, b));
-    const auto ce_high = hn::BitCast(d2, hn::InterleaveUpper(d4, c, e));
-    hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab_low, ce_low)), d4, out + d * pitch);
-    hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab_low, ce_low)), d4, out + (d + 1) * pitch);
-    hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab_high, ce_high)), d4, out + (d + 2) * pitch);
-    hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab_high, ce_high)), d4, out + (d + 3) * pitch);
+    const Vec a = LoadBlocks(rows, 0, d), b = LoadBlocks(rows, 1, d);
+    const Vec c = LoadBlocks(rows, 2, d), e = LoadBlocks(rows, 3, d);
+    const auto ab_low = hn::BitCast(dd, hn::InterleaveLower(df, a, b));
+    const auto ce_low = hn::BitCast(dd, hn::InterleaveLower(df, c, e));
+    const auto ab_high = hn::BitCast(dd, hn::InterleaveUpper(df, a, b));
+    const auto ce_high = hn::BitCast(dd, hn::InterleaveUpper(df, c, e));
+    hn::Store(hn::BitCast(df, hn::InterleaveLower(dd, ab_low, ce_low)), df, out + d * pitch);
+    hn::Store(hn::BitCast(df, hn::InterleaveUpper(dd, ab_low, ce_low)), df, out + (d + 1) * pitch);
+    hn::Store(hn::BitCast(df, hn::InterleaveLower(dd, ab_high, ce_high)), df, out + (d + 2) * pitch);
+    hn::Store(hn::BitCast(df, hn::InterleaveUpper(dd, ab_high, ce_high)), df, out + (d + 3) * pitch);
   }
+  const auto lanes = static_cast<int64_t>(hn::Lanes(df));
   for (; d < dim; ++d) {
-    for (int64_t i = 0; i < 4; ++i) out[d * pitch + i] = keys[i * dim + d];
+    for (int64_t i = 0; i < lanes; ++i) out[d * pitch + i] = rows.at[i][d];
   }
 }
 #endif
 
-// One key to floats; zeros and a NaN scale when its page is damaged, zeros behind the end.
-HWY_INLINE void DecodeKey(const IndexWork& work, int64_t position, float* out, float* scale, bool* scaled) {
-  const IndexSelectProblem& p = *work.problem;
-  const IndexSelectBuffers& b = *work.buffers;
+// Walks positions page by page, so that the division by page_size happens once a panel.
+struct Cursor {
+  const IndexWork& work;
+  int64_t position, page_index, offset;
+
+  Cursor(const IndexWork& work_in, int64_t position_in)
+      : work(work_in),
+        position(position_in),
+        page_index(position_in / work_in.problem->page_size),
+        offset(position_in % work_in.problem->page_size) {}
+
+  void Advance() {
+    ++position;
+    if (++offset == work.problem->page_size) offset = 0, ++page_index;
+  }
+};
+
+// The key's floats: in the pool itself when they are floats there, else decoded to `scratch`. Zeros behind the end and,
+// with a NaN scale, behind a damaged page.
+HWY_INLINE const float* DecodeKey(const Cursor& at, float* scratch, float* scale, bool* scaled) {
+  const IndexSelectProblem& p = *at.work.problem;
+  const IndexSelectBuffers& b = *at.work.buffers;
   *scale = 1.0f;
-  std::fill(out, out + p.index_dim, 0.0f);
-  if (position >= work.end) return;
-  const int64_t page = b.page_table(work.sequence, position / p.page_size);
+  const int64_t page = at.position < at.work.end ? b.page_table(at.work.sequence, at.page_index) : -1;
   if (page < 0 || page >= b.keys.pages) {
-    *scale = std::numeric_limits<float>::quiet_NaN();
-    *scaled = true;
-    return;
+    std::fill(scratch, scratch + p.index_dim, 0.0f);
+    if (at.position < at.work.end) {
+      *scale = std::numeric_limits<float>::quiet_NaN();
+      *scaled = true;
+    }
+    return scratch;
   }
   const std::byte* base = b.keys.data + page * b.keys.page_stride_bytes;
-  const int64_t offset = position % p.page_size;
-  const DType type = p.keys == KeyFormat::f32 ? DType::f32 : p.keys == KeyFormat::bf16 ? DType::bf16 : DType::e4m3;
-  DecodeFloats(base + offset * p.index_dim * bytes_of(type), type, p.index_dim, out);
-  if (p.keys == KeyFormat::fp8) std::memcpy(scale, base + p.page_size * p.index_dim + offset * 4, 4);
+  const int64_t first = at.offset * p.index_dim;
+  if (p.keys == KeyFormat::f32) return reinterpret_cast<const float*>(base) + first;
+  if (p.keys == KeyFormat::bf16) {
+    DecodeFloats(base + first * 2, DType::bf16, p.index_dim, scratch);
+  } else {
+    DecodeFloats(base + first, DType::e4m3, p.index_dim, scratch);
+    std::memcpy(scale, base + p.page_size * p.index_dim + at.offset * 4, 4);
+  }
+  return scratch;
 }
 
-HWY_INLINE void LoadPanel(const IndexWork& work, Panel& panel, float* four_keys) {
+HWY_INLINE void LoadPanel(const IndexWork& work, Panel& panel, float* scratch) {
   const int64_t width = PanelWidth(), dim = work.problem->index_dim;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
   panel.scaled = work.problem->keys == KeyFormat::fp8;
-#if HWY_TARGET == HWY_SCALAR
-  for (int64_t lane = 0; lane < width; ++lane) {
-    DecodeKey(work, panel.first + lane, four_keys, panel.scale + lane, &panel.scaled);
-    for (int64_t d = 0; d < dim; ++d) panel.keys[d * width + lane] = four_keys[d];
-  }
-#else
-  for (int64_t lane = 0; lane < width; lane += 4) {
-    for (int64_t i = 0; i < 4; ++i) {
-      DecodeKey(work, panel.first + lane + i, four_keys + i * dim, panel.scale + lane + i, &panel.scaled);
+  Cursor cursor(work, panel.first);
+  for (int64_t lane = 0; lane < width; lane += lanes) {
+    KeyRows rows;
+    for (int64_t i = 0; i < lanes; ++i, cursor.Advance()) {
+      rows.at[i] = DecodeKey(cursor, scratch + i * dim, panel.scale + lane + i, &panel.scaled);
     }
-    TransposeFour(four_keys, dim, panel.keys + lane, width);
+    Transpose(rows, dim, panel.keys + lane, width);
   }
-#endif
 }
 
 // Adds weight * relu(q . key) of kH heads to the panel's scores. q: [dim, kH].
@@ -177,17 +224,17 @@ void ScorePositions(const IndexWork& work) {
   const int64_t width = PanelWidth(), dim = p.index_dim;
   const int64_t q_floats = p.index_heads * dim;
   const auto tokens = static_cast<int64_t>(work.tokens.size());
-  const int64_t four = round_up(4 * dim, 16);
-  Panel panel{0, work.scratch->get(dim * width + 2 * width + four + tokens * q_floats), nullptr, false};
+  const int64_t row_floats = kMostLanes * round_up(dim, 16);
+  Panel panel{0, work.scratch->get(dim * width + 2 * width + row_floats + tokens * q_floats), nullptr, false};
   float* score = panel.keys + dim * width;
   panel.scale = score + width;
-  float* four_keys = panel.scale + width;
-  float* q = four_keys + four;
+  float* key_rows = panel.scale + width;
+  float* q = key_rows + row_floats;
   for (int64_t t = 0; t < tokens; ++t) {
-    LoadQuery(work, work.tokens[static_cast<size_t>(t)].token, q + t * q_floats, four_keys);
+    LoadQuery(work, work.tokens[static_cast<size_t>(t)].token, q + t * q_floats, key_rows);
   }
   for (panel.first = work.begin; panel.first < work.end; panel.first += width) {
-    LoadPanel(work, panel, four_keys);
+    LoadPanel(work, panel, key_rows);
     for (int64_t t = 0; t < tokens; ++t) {
       const IndexToken& token = work.tokens[static_cast<size_t>(t)];
       if (token.last <= panel.first || token.first >= panel.first + width) continue;
