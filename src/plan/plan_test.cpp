@@ -184,13 +184,17 @@ TEST(Plan, AMissingTensorIsNamed) {
 }
 
 TEST(Plan, ATypeWithoutDecoderIsNamedWithItsTensor) {
+  const StorageType type = StorageType::Q8_K;  // an activation format: named, never stored, never decoded
+  ASSERT_NE(traits_of(type), nullptr);
+  ASSERT_FALSE(traits_of(type)->decodable);
   Checkpoint checkpoint = header("glm-5");
   for (TensorInfo& tensor : checkpoint.tensors) {
-    if (tensor.name == "blk.7.ffn_up_exps.weight") tensor.type = StorageType::IQ1_S;
+    if (tensor.name == "blk.7.ffn_up_exps.weight") tensor.type = type;
   }
   const Plan plan = planned(checkpoint, kLargeCpu);
+  EXPECT_FALSE(plan.can_run());
   EXPECT_TRUE(says(plan.refusals, "blk.7.ffn_up_exps.weight")) << proof_of_refusal(plan);
-  EXPECT_TRUE(says(plan.refusals, "IQ1_S")) << proof_of_refusal(plan);
+  EXPECT_TRUE(says(plan.refusals, "Q8_K")) << proof_of_refusal(plan);
 }
 
 TEST(Plan, AForcedBackend) {
