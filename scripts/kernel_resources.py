@@ -24,7 +24,7 @@ SHARED_LIMIT = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 10
 COLUMNS = ["kernel", "sm", "registers", "threads", "stack_bytes", "spill_store_bytes", "spill_load_bytes",
            "static_shared_bytes", "dynamic_shared_bytes"]
 # Measuring and filling kernels of the program, not of the library.
-NOT_SHIPPED = ("fill.cu", "mma_peak.cu")
+NOT_SHIPPED = ("fill.cu", "peaks.cu")
 
 COMPILING = re.compile(r"ptxas info\s+: Compiling entry function '(\S+)' for 'sm_(\d+)a?'")
 STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ceilings.hpp"
 
+#include <algorithm>
+
 #include "kernels/cuda_status.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/fill.hpp"
@@ -15,11 +17,15 @@ Result<double> measure_copy(cudaStream_t stream) {
   WINNOW_TRY_ASSIGN(const DeviceBuffer to, DeviceBuffer::allocate("copy target", kBytes));
   WINNOW_TRY(fill_normal_bf16(from.data(), kBytes / 2, 1.0f, 1, stream));
   const TimingPlan plan{.launches = 4, .repeats = 15};
-  WINNOW_TRY_ASSIGN(const Timing timing, time_graph(stream, plan, [&](cudaStream_t s, int) {
+  // The driver's copy inside a graph is not always the fastest one, so a kernel of ours competes.
+  WINNOW_TRY_ASSIGN(const Timing driver, time_graph(stream, plan, [&](cudaStream_t s, int) {
                       return cuda_status(cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, s),
                                          "copy");
                     }));
-  return 2.0 * static_cast<double>(kBytes) / (timing.median_us * 1e-6);
+  WINNOW_TRY_ASSIGN(const Timing ours, time_graph(stream, plan, [&](cudaStream_t s, int) {
+                      return launch_copy(from.data(), to.data(), kBytes, s);
+                    }));
+  return 2.0 * static_cast<double>(kBytes) / (std::min(driver.median_us, ours.median_us) * 1e-6);
 }
 
 }  // namespace

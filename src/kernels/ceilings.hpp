@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <string>
 
 #include "core/status.hpp"
@@ -21,7 +22,8 @@ struct Ceilings {
 [[nodiscard]] Result<Ceilings> measure_ceilings(cudaStream_t stream);
 
 // Pieces, for ceilings.cpp.
-[[nodiscard]] Result<double> measure_mma_sync(cudaStream_t stream);  // FLOP/s
+[[nodiscard]] Status launch_copy(const void* from, void* to, int64_t bytes, cudaStream_t stream);  // multiple of 64 KB
+[[nodiscard]] Result<double> measure_mma_sync(cudaStream_t stream);                                // FLOP/s
 [[nodiscard]] Result<double> measure_cublaslt(cudaStream_t stream, std::string& source);
 
 }  // namespace winnow::kernels

@@ -25,9 +25,9 @@ Status DeviceImage::upload(const Image& image) {
   if (image.blocks().size() != blocks_.size()) return error(StatusCode::internal, "another image: other blocks");
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = image.blocks()[i];
-    if (block.total != blocks_[i].bytes()) {
-      return error(StatusCode::internal, "another image: ", block.name, " has ", block.total, " bytes, had ",
-                   blocks_[i].bytes());
+    if (block.total > blocks_[i].bytes()) {
+      return error(StatusCode::internal, "another image: ", block.name, " has ", block.total, " bytes, at most ",
+                   blocks_[i].bytes(), " fit");
     }
     WINNOW_TRY(blocks_[i].write(block.storage(), block.total));
   }

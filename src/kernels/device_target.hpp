@@ -25,7 +25,8 @@ namespace winnow::kernels {
 class DeviceImage {
  public:
   [[nodiscard]] Status mirror(const conformance::Image& image);
-  // Content of every block again, from the same image or from one with blocks of the same sizes.
+  // Content of every block again, from the same image or from one whose blocks are not larger: behind a smaller block
+  // the old bytes stay, as they do in a pool that a graph was captured for.
   [[nodiscard]] Status upload(const conformance::Image& image);
   // What the operation may write goes back to the content that begin_run() gave it; inputs stay.
   [[nodiscard]] Status upload_written(const conformance::Image& image);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rate of mma.sync m16n8k16 (bf16 in, fp32 out) from registers alone: the most that a portable kernel can reach.
+// Two ceilings: a streaming copy, and the rate of mma.sync m16n8k16 (bf16 in, fp32 out) from registers alone: the most
+// that a portable kernel can reach.
 //   grid   2 CTAs per SM    cta  8 warps    each warp: 8 independent accumulator tiles, operands that vary by lane
 #include <cuda_runtime.h>
 
@@ -48,7 +49,24 @@ __global__ void __launch_bounds__(kThreads) mma_peak(float* sink, int steps) {
   sink[blockIdx.x * kThreads + threadIdx.x] = sum;  // keeps the products alive
 }
 
+// grid  one CTA per 64 KB    cta  256 threads, 16 loads of 16 bytes in flight each
+constexpr int kCopyWords = 16;
+__global__ void __launch_bounds__(kThreads) copy_peak(const uint4* from, uint4* to) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads * kCopyWords + threadIdx.x;
+  uint4 words[kCopyWords];
+#pragma unroll
+  for (int i = 0; i < kCopyWords; ++i) words[i] = __ldcs(from + first + i * kThreads);
+#pragma unroll
+  for (int i = 0; i < kCopyWords; ++i) __stcs(to + first + i * kThreads, words[i]);
+}
+
 }  // namespace
+
+Status launch_copy(const void* from, void* to, int64_t bytes, cudaStream_t stream) {
+  const auto ctas = static_cast<uint32_t>(bytes / (kThreads * kCopyWords * static_cast<int64_t>(sizeof(uint4))));
+  copy_peak<<<ctas, kThreads, 0, stream>>>(static_cast<const uint4*>(from), static_cast<uint4*>(to));
+  return cuda_status(cudaGetLastError(), "copy_peak");
+}
 
 Result<double> measure_mma_sync(cudaStream_t stream) {
   int device = 0, sms = 0;
