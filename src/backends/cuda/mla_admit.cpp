@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/mla_admit.hpp"
+
+#include <algorithm>
+
+#include "core/checked.hpp"
+
+namespace winnow::cuda {
+namespace {
+
+constexpr int32_t kMaxTopk = 4096;
+constexpr int32_t kMaxSplits = 64;
+constexpr int64_t kReservedShared = 1024;  // what the driver keeps of an SM's shared memory for each CTA
+constexpr int64_t kMaxGrid = INT32_MAX;    // x dimension of a grid
+
+// CTAs of a tile that one SM holds: 255 registers a thread, 65536 an SM, and shared memory.
+int32_t resident(const MlaTile& tile, const DeviceInfo& device) {
+  const int64_t by_registers = 65536 / (256 * static_cast<int64_t>(threads_of(tile)));
+  const int64_t by_shared = device.smem_per_sm / (shared_bytes_of(tile) + kReservedShared);
+  return static_cast<int32_t>(std::min(by_registers, by_shared));
+}
+
+bool fits(const MlaTile& tile, const DeviceInfo& device) {
+  return shared_bytes_of(tile) <= device.smem_per_block && resident(tile, device) >= tile.per_sm;
+}
+
+// The smallest CTA that takes all heads at once; above 64 heads, 64 at a time.
+int team_warps_for(int32_t q_heads) { return q_heads <= 8 ? 1 : q_heads <= 16 ? 2 : q_heads <= 32 ? 4 : 8; }
+
+const MlaTile* tile_for(RowFormat rows, int32_t q_heads, const DeviceInfo& device) {
+  for (const MlaTile& tile : kMlaTiles) {
+    if (tile.rows == rows && tile.team_warps == team_warps_for(q_heads) && fits(tile, device)) return &tile;
+  }
+  return nullptr;
+}
+
+// Splits that finish first by a model in units of one step of a team: waves * (steps of a split + start and end of a
+// CTA), and for more than one split the merge: its launch, and partial outputs through L2. Shapes only, never lengths.
+int32_t splits_for(const MlaTile& tile, int64_t blocks, int32_t topk, const DeviceInfo& device) {
+  constexpr double kCtaSteps = 2.0;     // launch, list, first rows, output
+  constexpr double kMergeSteps = 2.0;   // launch of the merge
+  constexpr double kPartialSteps = 0.12;  // writing and reading 8 heads of one split, per SM
+  const int64_t steps = ceil_div(ceil_div(topk, tile.tile_rows), tile.teams);
+  const int64_t seats = std::max<int64_t>(1, device.units) * std::max(1, resident(tile, device));
+  int32_t best = 1;
+  double best_time = 0;
+  for (int32_t s = 1; s <= std::min<int64_t>(kMaxSplits, std::max<int64_t>(1, steps)); ++s) {
+    const double waves = static_cast<double>(ceil_div(blocks * s, seats));
+    double time = waves * (static_cast<double>(ceil_div(steps, s)) + kCtaSteps);
+    if (s > 1) {
+      const double per_sm = static_cast<double>(blocks * s * tile.team_warps) / std::max(1, device.units);
+      time += kMergeSteps + kPartialSteps * std::max(per_sm, static_cast<double>(s));
+    }
+    if (s == 1 || time < best_time) best = s, best_time = time;
+  }
+  return best;
+}
+
+std::string note_of(const MlaTile& tile, const DeviceInfo& device) {
+  return concat(tile.name, ", mma.sync, ", threads_of(tile), " threads, ", resident(tile, device), " blocks per SM",
+                tile.overlapped ? ", scores of the next tile overlap values of this one" : "");
+}
+
+}  // namespace
+
+MlaPlan plan_mla(const SparseMlaProblem& problem, const DeviceInfo& device) {
+  MlaPlan plan;
+  plan.tile = tile_for(problem.rows, problem.q_heads, device);
+  if (plan.tile == nullptr) return plan;
+  const int32_t heads = heads_of(*plan.tile);
+  plan.head_blocks = static_cast<int32_t>(ceil_div(problem.q_heads, heads));
+  plan.shared_bytes = shared_bytes_of(*plan.tile);
+  const int64_t blocks = static_cast<int64_t>(problem.tokens) * plan.head_blocks;
+  plan.splits = blocks == 0 ? 1 : splits_for(*plan.tile, blocks, problem.topk, device);
+  if (plan.splits > 1) {
+    plan.partial_bytes = blocks * plan.splits * heads * kLatents * static_cast<int64_t>(sizeof(float));
+    plan.workspace_bytes = plan.partial_bytes + blocks * plan.splits * heads * 2 * static_cast<int64_t>(sizeof(float));
+  }
+  return plan;
+}
+
+Verdict admits_mla(const SparseMlaProblem& p, const DeviceInfo& device) {
+  Verdict v;
+  v.need(device.kind == DeviceKind::cuda, "device", "an NVIDIA GPU", device.name.empty() ? "a CPU" : device.name);
+  if (device.kind != DeviceKind::cuda) return v;
+  v.need(device.sm >= 80, "sm", "80 or later", device.sm);
+  v.need(p.activations == DType::bf16, "activations", "bf16", name_of(p.activations));
+  v.need(p.rows == RowFormat::bf16 || p.rows == RowFormat::v32_fp8, "rows", "bf16 or v32_fp8", name_of(p.rows));
+  v.need(p.d_nope == kLatents, "d_nope", kLatents, p.d_nope);
+  v.need(p.d_rope == 0 || p.d_rope == kRotated, "d_rope", "64 or 0", p.d_rope);
+  v.need(p.d_v >= 8 && p.d_v <= kLatents && p.d_v % 8 == 0, "d_v", "a multiple of 8 up to 512", p.d_v);
+  v.need(p.q_heads >= 1 && p.q_heads <= 128, "q_heads", "1 to 128", p.q_heads);
+  v.need(p.topk >= 0 && p.topk <= kMaxTopk, "topk", "0 to 4096", p.topk);
+  v.need(p.page_size >= 1, "page_size", "at least 1", p.page_size);
+  v.need(p.tokens >= 0, "tokens", "0 or more", p.tokens);
+  if (!v.admitted()) return v;
+  const MlaPlan plan = plan_mla(p, device);
+  v.need(plan.tile != nullptr, "shared memory per block", "at least 99 KB", concat(device.smem_per_block / 1024, " KB"));
+  if (!v.admitted()) return v;
+  const int64_t merge_blocks = 16LL * plan.tile->team_warps;  // at most
+  v.need(static_cast<int64_t>(p.tokens) * plan.head_blocks * std::max<int64_t>(plan.splits, merge_blocks) <= kMaxGrid,
+         "tokens", "a grid of at most 2^31 blocks", p.tokens);
+  v.launch.heads_per_block = heads_of(*plan.tile);
+  v.launch.rows_per_tile = plan.tile->tile_rows;
+  v.launch.stages = plan.tile->stages;
+  v.launch.splits = plan.splits;
+  v.launch.shared_bytes = plan.shared_bytes;
+  v.launch.workspace_bytes = plan.workspace_bytes;
+  v.launch.note = note_of(*plan.tile, device);
+  return v;
+}
+
+}  // namespace winnow::cuda

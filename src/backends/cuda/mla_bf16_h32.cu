@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sparse MLA, bf16 rows, 32 heads per CTA. One instantiation per file: they compile side by side.
+#include "backends/cuda/mla_instance.cuh"
+
+WINNOW_MLA_INSTANCE(mla_bf16_h32, Bf16Rows, 4, false)

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sparse MLA, fp8 rows, 32 heads per CTA. One instantiation per file: they compile side by side.
+#include "backends/cuda/mla_instance.cuh"
+
+WINNOW_MLA_INSTANCE(mla_fp8_h32, Fp8Rows, 4, false)

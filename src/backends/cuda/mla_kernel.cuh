@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sparse MLA over paged rows, sm_80 and up: bf16 mma.m16n8k16 with cache rows on M and heads on N, rows gathered by
+// 16-byte cp.async, q and the output in registers for the whole kernel.
+//   grid   tokens * head blocks * splits in x, split fastest; from shapes alone, so a captured graph may change lists
+//   cta    `teams` teams of 1, 2, 4 or 8 warps = 8, 16, 32 or 64 heads; a team takes every teams-th tile of the split
+//   smem   mla_tiles.hpp: 75 to 100 KB on parts with 99 KB, two CTAs of at most 113 KB or one of 208 KB on sm_90, sm_100
+//   sync   named barriers inside a team, all threads of a team at each; nothing waits for another CTA
+//   bound  row gather up to 32 heads, mma.sync and its operand reads from shared memory at 64; docs/kernels.md
+// A token without a tile, and a team without one, run the same barriers with nothing between them.
+#pragma once
+
+#include "backends/cuda/mla_team.cuh"
+
+namespace winnow::cuda {
+
+// Which part of which token this CTA computes; tiles are counted over the whole list.
+struct Work {
+  int64_t token;
+  int head_block, split;
+  int end;         // entries of the list that may count
+  int first, last; // tiles of this split
+};
+
+template <class S>
+__device__ __forceinline__ Work work_of(const MlaParams& p) {
+  Work w;
+  uint32_t index = blockIdx.x;
+  asm volatile("" : "+r"(index));  // called again at the end, rather than kept in registers
+  const uint32_t block = index / p.splits;
+  w.split = index % p.splits;
+  w.token = block / p.head_blocks;
+  w.head_block = block % p.head_blocks;
+  const int len = p.lens ? __ldg(p.lens + w.token * p.len_stride) : p.topk;
+  w.end = uniform(min(max(len, 0), p.topk));
+  const int tiles = (w.end + S::kTileRows - 1) / S::kTileRows;
+  w.first = static_cast<int>(static_cast<int64_t>(tiles) * w.split / p.splits);
+  w.last = static_cast<int>(static_cast<int64_t>(tiles) * (w.split + 1) / p.splits);
+  return w;
+}
+
+__device__ __forceinline__ void wait_for_stage(int stages) {
+  if (stages == 2) copies_wait<0>();
+  else if (stages == 3) copies_wait<1>();
+  else copies_wait<2>();
+}
+
+// One tile after the other. Three barriers a tile; teams of one warp need none.
+template <class S>
+__device__ __forceinline__ void run_tiles(const MlaParams& p, const Place<S>& at, const Work& w,
+                                          Softmax& state, Output<S>& out) {
+  const int step = S::kOneTeam ? 1 : p.teams;
+  int left = w.last - w.first > at.team ? (w.last - w.first - at.team + step - 1) / step : 0;  // tiles of this team
+  if (left == 0) return;
+  const int32_t* list = p.lists + w.token * p.list_stride;
+  const int end = min(w.end, w.last * S::kTileRows);
+  int next = w.first + at.team;  // tile whose slots are asked for next; beyond the last one there are none
+  int32_t slot = load_slot<S>(list, next, end, at.lane);
+  clear_rope<S>(p, at);
+  for (int i = 0; i < p.stages - 1; ++i) {
+    if (i < left) gather<S>(p, at, i, slot);
+    next += step;
+    slot = load_slot<S>(list, next, end, at.lane);
+    copies_commit();
+  }
+  Query<S> q;
+  load_query<S>(p, at.again(), q, w.token, w.head_block);
+  int stage = 0;
+  for (; left > 0; --left) {
+    wait_for_stage(p.stages);
+    team_barrier<S>(at.team);  // the tile is here for every warp; the stage before it is free
+    if (left >= p.stages) {
+      gather<S>(p, at.again(), stage == 0 ? p.stages - 1 : stage - 1, slot);
+      next += step;
+      slot = load_slot<S>(list, next, end, at.lane);
+    }
+    copies_commit();
+    const uint32_t mask = load_shared_word(at.valid(stage));
+    if (mask != 0) {  // the same for every warp of the team
+      float s[S::kTilesM][4], factor[2];
+      score<S>(at.again(), q, stage, s);
+      if constexpr (S::kWarps > 1) {
+        owners_barrier<S>(at.team, at.warp);  // partial scores are posted
+        collect<S>(at.again(), 0, s);
+      }
+      softmax<S>(at.again(), state, mask, p.scale_log2e, s, factor);
+      if constexpr (S::kWarps > 1) {
+        post_weights<S>(at.again(), stage, 0, s, factor);
+        team_barrier<S>(at.team);  // probabilities and factors are posted
+        rescale<S>(at.again(), 0, out);
+        accumulate<S>(at.again(), stage, 0, out);
+      } else {
+        accumulate_alone<S>(at.again(), stage, s, factor, out);
+      }
+    }
+    stage = stage + 1 == p.stages ? 0 : stage + 1;
+  }
+}
+
+// The same with one barrier a tile: between two barriers a warp adds the values of tile i, then takes the softmax of
+// tile i + 1, then the scores of tile i + 2, and warps drift apart so that one's softmax hides behind another's MMAs.
+// Mailboxes, probabilities and factors are double; the ring holds tiles i ... i + 2 and the one in flight.
+template <class S>
+__device__ __forceinline__ void run_tiles_overlapped(const MlaParams& p, const Place<S>& at, const Work& w,
+                                                     Softmax& state, Output<S>& out) {
+  static_assert(S::kWarps == 8 && kMaxStages == 4);
+  const int tiles = w.last - w.first;
+  if (tiles <= 0) return;
+  const int32_t* list = p.lists + w.token * p.list_stride;
+  int32_t slot = load_slot<S>(list, w.first, w.end, at.lane);
+  clear_rope<S>(p, at);
+#pragma unroll 1
+  for (int i = 0; i < 3; ++i) {
+    if (i < tiles) {
+      gather<S>(p, at, i, slot);
+      slot = i + 1 < tiles ? load_slot<S>(list, w.first + i + 1, w.end, at.lane) : -1;
+    }
+    copies_commit();
+  }
+  Query<S> q;
+  load_query<S>(p, at, q, w.token, w.head_block);
+  copies_wait<1>();
+  team_barrier<S>(at.team);  // tiles 0 and 1 are here
+  float s[S::kTilesM][4] = {};
+  if (load_shared_word(at.valid(0)) != 0) score<S>(at, q, 0, s);
+  team_barrier<S>(at.team);  // partial scores of tile 0 are posted
+  for (int i = 0; i < tiles; ++i) {
+    const int stage = i & 3, odd = i & 1;
+    const uint32_t mask = load_shared_word(at.valid(stage));
+    if (mask != 0) {
+      float factor[2];
+      collect<S>(at.again(), odd, s);
+      softmax<S>(at.again(), state, mask, p.scale_log2e, s, factor);
+      post_weights<S>(at.again(), stage, odd, s, factor);
+    }
+    const int next = (i + 1) & 3;
+    if (i + 1 < tiles && load_shared_word(at.valid(next)) != 0) {
+      score<S>(at.again(), q, next, s, odd ^ 1);
+    }
+    copies_wait<0>();          // tile i + 2
+    team_barrier<S>(at.team);  // probabilities of i, scores of i + 1, rows of i + 2 are posted; the stage of i - 1 is free
+    if (i + 3 < tiles) {
+      gather<S>(p, at.again(), (i + 3) & 3, slot);
+      slot = i + 4 < tiles ? load_slot<S>(list, w.first + i + 4, w.end, at.lane) : -1;
+    }
+    copies_commit();
+    if (mask != 0) {
+      rescale<S>(at.again(), odd, out);
+      accumulate<S>(at.again(), stage, odd, out);
+    }
+  }
+}
+
+// Weight of a share of the slots beside others whose common maximum is `top`: 0 for an empty share, without forming
+// (-inf) - (-inf); a NaN sum stays one.
+__device__ __forceinline__ float team_weight(float2 max_and_sum, float top) {
+  if (max_and_sum.x == -INFINITY) return max_and_sum.y == 0.0f ? 0.0f : 1.0f;
+  return exp2_fast(max_and_sum.x - top);
+}
+
+// Final factor of one head's output, and its log-sum-exp. sum == 0: no slot counted.
+__device__ __forceinline__ float out_factor(const MlaParams& p, int head, float max, float sum) {
+  if (sum == 0.0f) return 0.0f;
+  float factor = 1.0f / sum;
+  if (p.sink && head < p.q_heads) {
+    // 1 + exp(sink - lse), with lse = ln 2 * (max + log2 sum)
+    const float ratio = exp2f(__ldg(p.sink + head * p.sink_stride) * kLog2e - (max + log2f(sum)));
+    factor /= 1.0f + ratio;
+  }
+  return factor;
+}
+__device__ __forceinline__ void store_lse(const MlaParams& p, int64_t token, int head, float max, float sum) {
+  if (!p.lse || head >= p.q_heads) return;
+  p.lse[token * p.lse_token_stride + head * p.lse_head_stride] = sum == 0.0f ? -INFINITY : kLn2 * (max + log2f(sum));
+}
+
+// One thread per head: maximum and sum over the CTA's teams, and what each team's output is to be multiplied by, the
+// final normalisation included when there are no splits.
+template <class S>
+__device__ __forceinline__ void finish_head(const MlaParams& p, const Work& w, uint32_t stats, uint32_t weights, int teams,
+                                            int h) {
+  float max = -INFINITY;
+  for (int i = 0; i < teams; ++i) max = fmaxf(max, load_shared_float2(stats + (i * S::kHeads + h) * 8).x);
+  float sum = 0;
+  for (int i = 0; i < teams; ++i) {
+    const float2 s = load_shared_float2(stats + (i * S::kHeads + h) * 8);
+    sum += team_weight(s, max) * s.y;
+  }
+  const int head = w.head_block * S::kHeads + h;
+  float factor = 1.0f;
+  if (p.splits == 1) {
+    factor = S::Row::kOutFactor * out_factor(p, head, max, sum);
+    store_lse(p, w.token, head, max, sum);
+  } else {
+    reinterpret_cast<float2*>(p.partial_stats)[static_cast<int64_t>(blockIdx.x) * S::kHeads + h] = make_float2(max, sum);
+  }
+  for (int i = 0; i < teams; ++i) {
+    const float2 s = load_shared_float2(stats + (i * S::kHeads + h) * 8);
+    store_shared(weights + (i * S::kHeads + h) * 4, __float_as_uint(team_weight(s, max) * factor));
+  }
+}
+
+// Adds the teams of the CTA together in team order and writes the result: final, or this split's share.
+template <class S>
+__device__ __forceinline__ void finish(const MlaParams& p, const Place<S>& at, const Work& w, uint32_t shared,
+                                       uint32_t stats, Softmax& state, Output<S>& out) {
+  const int teams = S::kOneTeam ? 1 : p.teams;
+  const uint32_t weights = stats + teams * S::kHeads * 8;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) state.sum[h] += __shfl_xor_sync(~0u, state.sum[h], step);
+    if (at.g() == 0) {
+      store_shared(stats + (at.team * S::kHeads + at.warp * 8 + at.t() * 2 + h) * 8, make_float2(state.max[h], state.sum[h]));
+    }
+  }
+  copies_wait<0>();
+  __syncthreads();  // statistics are posted, all stages are free
+  if (threadIdx.x < S::kHeads) finish_head<S>(p, w, stats, weights, teams, threadIdx.x);
+  __syncthreads();  // factors are posted
+#pragma unroll
+  for (int n = 0; n < S::kOutN; ++n) {
+    const float2 f = load_shared_float2(weights + (at.team * S::kHeads + n * 8 + at.t() * 2) * 4);
+#pragma unroll
+    for (int m = 0; m < S::kOutM; ++m) {
+      out.o[m][n][0] *= f.x, out.o[m][n][1] *= f.y, out.o[m][n][2] *= f.x, out.o[m][n][3] *= f.y;
+    }
+  }
+  if (teams > 1) {
+    const uint32_t lane_box = shared + at.warp * (S::kOutM * S::kOutN * 512) + at.lane * 16;
+    constexpr int kTeamBox = S::kWarps * S::kOutM * S::kOutN * 512;
+    if (at.team > 0) {
+#pragma unroll
+      for (int m = 0; m < S::kOutM; ++m) {
+#pragma unroll
+        for (int n = 0; n < S::kOutN; ++n) {
+          store_shared(lane_box + (at.team - 1) * kTeamBox + (m * S::kOutN + n) * 512, out.o[m][n]);
+        }
+      }
+    }
+    __syncthreads();  // the other teams' outputs are posted
+    if (at.team > 0) return;
+    for (int i = 1; i < teams; ++i) {
+#pragma unroll
+      for (int m = 0; m < S::kOutM; ++m) {
+#pragma unroll
+        for (int n = 0; n < S::kOutN; ++n) {
+          const float4 v = load_shared_float4(lane_box + (i - 1) * kTeamBox + (m * S::kOutN + n) * 512);
+          out.o[m][n][0] += v.x, out.o[m][n][1] += v.y, out.o[m][n][2] += v.z, out.o[m][n][3] += v.w;
+        }
+      }
+    }
+  }
+  if (p.splits == 1) {
+#pragma unroll
+    for (int n = 0; n < S::kOutN; ++n) {
+      const int head = w.head_block * S::kHeads + n * 8 + at.g();
+      uint16_t* to = p.out + w.token * p.out_token_stride + head * p.out_head_stride;
+#pragma unroll
+      for (int m = 0; m < S::kOutM; m += 2) {
+        S::Row::store_out(to, at.warp * S::kColumns + m * 16, p.d_v, at.t(), out.o[m][n], out.o[m + 1][n],
+                          make_float2(1.0f, 1.0f), head < p.q_heads);
+      }
+    }
+    return;
+  }
+  float4* partial = reinterpret_cast<float4*>(p.partial) + static_cast<int64_t>(blockIdx.x) * (S::kHeads * kLatents / 4) +
+                    at.warp * (S::kOutM * S::kOutN * 32) + at.lane;
+#pragma unroll
+  for (int m = 0; m < S::kOutM; ++m) {
+#pragma unroll
+    for (int n = 0; n < S::kOutN; ++n) {
+      __stcg(partial + (m * S::kOutN + n) * 32, make_float4(out.o[m][n][0], out.o[m][n][1], out.o[m][n][2], out.o[m][n][3]));
+    }
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void sparse_mla(const MlaParams& p) {
+  extern __shared__ __align__(128) uint8_t shared_bytes[];
+  const uint32_t shared = shared_address(shared_bytes);
+  const Place<S> at(shared, p.team_bytes);
+  Softmax state = {{-INFINITY, -INFINITY}, {0, 0}};
+  Output<S> out;
+#pragma unroll
+  for (int m = 0; m < S::kOutM; ++m)
+#pragma unroll
+    for (int n = 0; n < S::kOutN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out.o[m][n][i] = 0;
+  if constexpr (S::kOverlap) run_tiles_overlapped<S>(p, at, work_of<S>(p), state, out);
+  else run_tiles<S>(p, at, work_of<S>(p), state, out);
+  finish<S>(p, at.again(), work_of<S>(p), shared, shared + p.teams * p.team_bytes, state, out);
+}
+
+}  // namespace winnow::cuda

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles of the sparse MLA kernels: numbers that the predicate, the launcher and the kernels read, so that none of them
+// can disagree. Plain C++: compiled into every build and into device code.
+//
+// A team is kTeamWarps warps that work on one token's slots, one tile of rows at a time, for 8 * kTeamWarps heads.
+// Every warp of a team has the same share, whatever the size of the team: 8 heads of softmax, 72 registers of q,
+// 128 registers of output. A CTA holds one or more teams, each with a share of the CTA's tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "contract/row_format.hpp"
+
+namespace winnow::cuda {
+
+inline constexpr int kLatents = 512;     // d_nope: the only width that the kernels are made for
+inline constexpr int kRotated = 64;      // d_rope when there is one
+inline constexpr int kScaleGroups = 4;   // groups of 128 latents with a scale of their own, v32_fp8
+inline constexpr int kMaxStages = 4;     // ring of tiles in shared memory
+
+// Bytes between rows in shared memory. 1152 would start every row in the same bank; 1168 and 656 start eight rows that
+// follow each other in eight different groups of four banks, which is what ldmatrix reads at once.
+[[nodiscard]] constexpr int row_pitch(RowFormat rows) { return rows == RowFormat::bf16 ? 1168 : 656; }
+
+// Copies of the probabilities: v32_fp8 keeps one per scale group, with the row's scale multiplied in.
+[[nodiscard]] constexpr int weight_copies(RowFormat rows) { return rows == RowFormat::bf16 ? 1 : kScaleGroups; }
+
+// One row of the list of kernels: a compiled function and the run-time numbers of its launch.
+struct MlaTile {
+  const char* name;
+  RowFormat rows;
+  int team_warps;  // 1, 2, 4, 8: 8, 16, 32, 64 heads per CTA
+  bool overlapped; // scores of the next tile are computed before the values of this one
+  int tile_rows;   // cache rows in one step
+  int stages;      // tiles in the ring
+  int teams;       // teams in a CTA
+  int per_sm;      // CTAs that should be resident on one SM; the tile wants shared memory for all of them
+};
+
+[[nodiscard]] constexpr int heads_of(const MlaTile& tile) { return 8 * tile.team_warps; }
+[[nodiscard]] constexpr int threads_of(const MlaTile& tile) { return 32 * tile.team_warps * tile.teams; }
+
+// Shared memory of one team, in this order: mailboxes, probabilities, rescale factors, valid masks, ring of row tiles.
+// Everything but the length of the ring is known at compile time.
+struct TeamLayout {
+  int mail_warp;      // mailbox of one warp: partial scores from its peers, then (unless overlapped) its probabilities
+  int mail_bytes;     // of all warps; two such buffers when overlapped
+  int weights;        // offset of the probabilities
+  int weights_warp;   // bytes between the probabilities of one warp and the next
+  int weights_bytes;  // of all warps; two such buffers when overlapped
+  int factors;        // offset of one float per head; twice when overlapped
+  int valid;          // offset of kMaxStages masks
+  int rope_q;         // offset of the rope part of q as fragments, where it is kept here; else -1
+  int ring;           // offset of the first stage
+  int stage_bytes;    // one tile of rows
+};
+
+// Where registers run out, 8 of the 72 registers of q stay in shared memory; the tile of 64 heads for 99 KB has no room
+// for them there.
+[[nodiscard]] constexpr bool rope_q_in_shared(RowFormat rows, int team_warps, bool overlapped) {
+  return team_warps == 4 || (team_warps == 8 && overlapped) || (team_warps == 1 && rows == RowFormat::v32_fp8);
+}
+
+[[nodiscard]] constexpr TeamLayout team_layout(RowFormat rows, int team_warps, bool overlapped, int tile_rows) {
+  const int slices = team_warps < 4 ? team_warps : 4;  // warps that share the dimensions of a row, and its scores
+  const int buffers = overlapped ? 2 : 1;
+  const int weights = weight_copies(rows) * tile_rows * 16;  // 8 heads in bf16 per row
+  const int incoming = (slices - 1) * (tile_rows / 16) * 512;
+  TeamLayout l{};
+  // A single warp transposes its probabilities in registers and has no peers.
+  l.mail_warp = team_warps == 1 ? 0 : overlapped || incoming > weights ? incoming : weights;
+  l.mail_bytes = l.mail_warp * team_warps;
+  const int mail_end = l.mail_bytes * buffers;
+  l.weights = overlapped ? mail_end : 0;
+  l.weights_warp = overlapped ? weights : l.mail_warp;
+  l.weights_bytes = l.weights_warp * team_warps;
+  l.factors = overlapped ? mail_end + l.weights_bytes * buffers : mail_end;
+  l.valid = l.factors + 8 * team_warps * 4 * buffers;
+  const int valid_end = (l.valid + kMaxStages * 4 + 15) / 16 * 16;
+  const bool keep = rope_q_in_shared(rows, team_warps, overlapped);
+  l.rope_q = keep ? valid_end : -1;
+  l.ring = (valid_end + (keep ? team_warps * 32 * 32 : 0) + 127) / 128 * 128;
+  l.stage_bytes = tile_rows * row_pitch(rows);
+  return l;
+}
+
+[[nodiscard]] constexpr int team_bytes_of(const MlaTile& t) {
+  const TeamLayout l = team_layout(t.rows, t.team_warps, t.overlapped, t.tile_rows);
+  return (l.ring + l.stage_bytes * t.stages + 127) / 128 * 128;
+}
+
+// Behind the teams: maximum, sum and output factor of every head and team, for the merge inside the CTA.
+inline constexpr int kFinishBytesPerHead = 12;
+[[nodiscard]] constexpr int64_t shared_bytes_of(const MlaTile& t) {
+  return static_cast<int64_t>(t.teams) * (team_bytes_of(t) + heads_of(t) * kFinishBytesPerHead);
+}
+
+// The list, best first for its number of heads and row format. The first one that a device has room for is taken.
+inline constexpr MlaTile kMlaTiles[] = {
+    // name                 rows                warps overlap rows stages teams per_sm
+    {"bf16.h8.wide",        RowFormat::bf16,    1,    false,  16,  2,     3,    2},
+    {"bf16.h8",             RowFormat::bf16,    1,    false,  16,  2,     2,    1},
+    {"bf16.h16.wide",       RowFormat::bf16,    2,    false,  16,  2,     2,    2},
+    {"bf16.h16",            RowFormat::bf16,    2,    false,  16,  2,     2,    1},
+    {"bf16.h32.wide",       RowFormat::bf16,    4,    false,  32,  2,     1,    2},
+    {"bf16.h32",            RowFormat::bf16,    4,    false,  32,  2,     1,    1},
+    {"bf16.h64.overlapped", RowFormat::bf16,    8,    true,   32,  4,     1,    1},
+    {"bf16.h64",            RowFormat::bf16,    8,    false,  32,  2,     1,    1},
+    {"fp8.h8.wide",         RowFormat::v32_fp8, 1,    false,  16,  2,     4,    2},
+    {"fp8.h8",              RowFormat::v32_fp8, 1,    false,  16,  2,     4,    1},
+    {"fp8.h16.wide",        RowFormat::v32_fp8, 2,    false,  16,  3,     2,    2},
+    {"fp8.h16",             RowFormat::v32_fp8, 2,    false,  16,  3,     2,    1},
+    {"fp8.h32.wide",        RowFormat::v32_fp8, 4,    false,  32,  3,     1,    2},
+    {"fp8.h32",             RowFormat::v32_fp8, 4,    false,  32,  3,     1,    1},
+    {"fp8.h64.overlapped",  RowFormat::v32_fp8, 8,    true,   32,  4,     1,    1},
+    {"fp8.h64",             RowFormat::v32_fp8, 8,    false,  32,  3,     1,    1},
+};
+
+// Every tile without ".wide" and ".overlapped" must fit the 99 KB of the parts with the least.
+constexpr bool portable_tiles_fit() {
+  for (const RowFormat rows : {RowFormat::bf16, RowFormat::v32_fp8}) {
+    for (const int warps : {1, 2, 4, 8}) {
+      bool fits = false;
+      for (const MlaTile& t : kMlaTiles) {
+        fits = fits || (t.rows == rows && t.team_warps == warps && t.per_sm == 1 && shared_bytes_of(t) <= 99 * 1024);
+      }
+      if (!fits) return false;
+    }
+  }
+  return true;
+}
+static_assert(portable_tiles_fit());
+
+// The kernels' arguments. Plain data, passed by value. Strides of q and out in elements, of rows in bytes.
+struct MlaParams {
+  const uint16_t* q;
+  const uint8_t* rows;
+  const int32_t* lists;
+  const int32_t* lens;  // null: every list is topk long
+  const float* sink;    // null: none
+  uint16_t* out;
+  float* lse;            // null: not wanted
+  float* partial;        // [token, head block, split][8 * heads of a CTA][64] in fragment order, null when splits is 1
+  float* partial_stats;  // [token, head block, split][heads of a CTA][2]: maximum in base 2, sum
+  int64_t q_token_stride, q_head_stride;
+  int64_t page_stride, row_stride;
+  int64_t slots;  // pages * page_size, at most 2^31
+  int64_t list_stride, len_stride, sink_stride;
+  int64_t out_token_stride, out_head_stride;
+  int64_t lse_token_stride, lse_head_stride;
+  int32_t page_size;
+  int32_t topk;
+  int32_t q_heads, head_blocks, splits;
+  int32_t teams, stages, team_bytes;
+  int32_t has_rope;
+  int32_t flat;        // pages lie without gaps: a row starts at slot * row_stride
+  int32_t merge_ways;  // warps that share the splits of one piece of output in the merge
+  int32_t d_v;
+  float scale_log2e;
+};
+
+}  // namespace winnow::cuda
