@@ -129,7 +129,9 @@ HWY_INLINE void Softmax(const Views& v, int64_t head, int64_t rows) {
   Vec sum = hn::Zero(df);
   for (int64_t j = 0; j < rows; j += lanes) {
     const Vec x = hn::Sub(hn::LoadU(df, score + j), hn::Set(df, base));
-    const Vec weight = hn::IfThenElse(hn::Ne(x, x), x, hn::Exp(df, x));  // Exp takes NaN for very negative
+    const Vec weight = hn::IfThenElse(
+        hn::IsNaN(x), x,
+        hn::Exp(df, x));  // Exp takes NaN for very negative; x != x is ordered on AVX-512 and false for NaN
     hn::StoreU(weight, df, score + j);
     sum = hn::Add(sum, weight);
   }
