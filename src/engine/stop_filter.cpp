@@ -20,13 +20,16 @@ std::size_t overlap(std::string_view text, std::string_view stop) {
 std::string StopFilter::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
-  std::size_t first = std::string::npos, hold = 0;
+  std::size_t begin = held_.size(), end = std::string::npos, hold = 0;
   for (const std::string& stop : stops_) {
-    first = std::min(first, held_.find(stop));
     hold = std::max(hold, overlap(held_, stop));
+    const std::size_t at = held_.find(stop);
+    if (at == std::string::npos || at + stop.size() > end) continue;
+    begin = at + stop.size() < end ? at : std::min(begin, at);
+    end = at + stop.size();
   }
-  stopped_ = first != std::string::npos;
-  const std::string certain = held_.substr(0, stopped_ ? first : held_.size() - hold);
+  stopped_ = end != std::string::npos;
+  const std::string certain = held_.substr(0, stopped_ ? begin : held_.size() - hold);
   held_.erase(0, stopped_ ? held_.size() : certain.size());
   return certain;
 }

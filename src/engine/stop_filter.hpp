@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StopFilter: lets text through as soon as it cannot be the beginning of a stop string, and cuts it at the first one.
+// StopFilter: lets text through as soon as it cannot be the beginning of a stop string, and cuts it at the first one:
+// the one that is complete first, and of those that are complete at once the one that began first. How the text is cut
+// into pieces makes no difference.
 #pragma once
 
 #include <string>
