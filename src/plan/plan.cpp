@@ -346,7 +346,7 @@ class Remedies {
       changed.device = {};
       changed.device.units = 1;
     }
-    changed.device.described = true;
+    changed.device.described = question_.device.described;  // missing data stays missing
     changed.device.memory_bytes = memory_wanted(changed);
     offer(changed, concat("a CPU with at least ", both_bytes(changed.device.memory_bytes), " of memory"));
   }

@@ -168,6 +168,7 @@ TEST(Plan, AHeaderOnThisMachineLacksItsData) {
   const Plan plan = make_plan(header("glm-5.2"), here, {}).value();
   EXPECT_FALSE(plan.can_run());
   EXPECT_TRUE(says(plan.refusals, "lacks 452.2 GB (452,239,503,360 B)")) << proof_of_refusal(plan);
+  EXPECT_TRUE(plan.remedies.empty());                                          // no other device brings the data
   EXPECT_TRUE(says(planned(header("glm-5.2"), kLargeCpu).notes, "452.2 GB"));  // described: a note, not a refusal
 }
 

@@ -78,11 +78,11 @@ int64_t allowed_memory() {
   return bytes;
 }
 
-// Bytes per second that all threads together read from a buffer beyond most last-level caches. 96 MB take about 30 ms
+// Bytes per second that all threads together read from a buffer beyond most last-level caches. 64 MB take about 20 ms
 // with first touch; on machines whose shared cache is larger the figure is optimistic, and a description
 // (cpu:64 cores, 512 GB, 400 GB/s) is the way to correct it.
 double measured_bandwidth() {
-  constexpr int64_t kWords = int64_t{96} << 17;  // 96 MB of uint64
+  constexpr int64_t kWords = int64_t{64} << 17;  // 64 MB of uint64
   constexpr int64_t kGrain = int64_t{1} << 17;   // 1 MB
   const std::unique_ptr<uint64_t[]> words(new (std::nothrow) uint64_t[kWords]);
   if (words == nullptr) return 10e9;  // assumption: one channel of slow memory

@@ -34,7 +34,7 @@ namespace winnow {
 [[nodiscard]] Status load_backend_plugin(const std::string& path);
 
 // This machine: CPUs that the affinity mask allows, memory that the control group allows, bandwidth measured and
-// arithmetic derived from the measured clock in about 40 ms, once per process.
+// arithmetic derived from the measured clock in about 30 ms, once per process.
 [[nodiscard]] DeviceInfo host_cpu();
 
 // What attention of one model needs, for all layers alike.
