@@ -700,6 +700,13 @@ void run_bench() {
   bench_select("decode kernel on prefill", 1024, 257, 32, 32768, fp8, DType::e4m3, 0, device, 2);
 }
 
+// One launch of each shape, for a profiler.
+void run_once() {
+  const DeviceInfo device = device_info();
+  bench_select("decode", 64, 64, 32, 32768, KeyFormat::fp8, DType::e4m3, 0, device, 1);
+  bench_select("prefill", 1024, 1, 32, 32768, KeyFormat::fp8, DType::e4m3, 0, device, 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -707,6 +714,10 @@ int main(int argc, char** argv) {
   must(cuda::init_select(device_info()), "init");
   if (mode == "bench") {
     run_bench();
+    return 0;
+  }
+  if (mode == "once") {
+    run_once();
     return 0;
   }
   return run_checks(argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1, mode == "small");

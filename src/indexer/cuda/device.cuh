@@ -53,11 +53,18 @@ __device__ inline int32_t clamp_position(int64_t position, int32_t max_len) {
 }
 
 __device__ inline Window window_of(const Sequences& s, int64_t token) {
-  if (s.seq != nullptr && static_cast<uint32_t>(s.seq[token]) >= static_cast<uint32_t>(s.sequences)) return {0, 0};
+  const int32_t seq = s.seq != nullptr ? s.seq[token] : 0;  // the three loads go out together
   const int64_t start = s.start != nullptr ? s.start[token] : 0;
   const int64_t len = s.len != nullptr ? s.len[token] : s.max_len;
   const Window w{clamp_position(start, s.max_len), clamp_position(start + len, s.max_len)};
-  return w.end > w.begin ? w : Window{0, 0};
+  const bool known = static_cast<uint32_t>(seq) < static_cast<uint32_t>(s.sequences);
+  return known && w.end > w.begin ? w : Window{0, 0};
+}
+
+// Scores are stored in whole aligned groups of four, so that the selection's 16-byte loads read nothing unwritten; it
+// ignores what lies outside the window.
+__device__ inline bool in_whole_groups(Window w, int32_t position) {
+  return position >= (w.begin & ~3) && position < ((w.end + 3) & ~3);
 }
 
 __device__ inline int32_t slot_of(const Sequences& s, const int32_t* table, int32_t position) {
@@ -122,19 +129,17 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 //   fp8   step 4v + i: word i of piece v, elements 64v + 16t + 4i + {0,2 | 1,3}
 //   bf16  step 2v + i: words 2i and 2i + 1 of piece v, elements 32v + 8t + 4i + {0,1 | 2,3}
 struct Fp8Keys {
-  static constexpr int kPieces = 2, kRowBytes = 128;
+  static constexpr int kPieces = 2, kRowBytes = 128, kDecodeBlocks = 2;  // blocks of 16 keys in a tile of score_decode
+  static constexpr int kStepsPerPiece = 4;
   static constexpr bool kFp8 = true;
-  __device__ static void fragment(uint32_t (&a)[4], const uint4 (&low)[2], const uint4 (&high)[2], int step) {
-    widen(word(low[step / 4], step % 4), a[0], a[2]);
-    widen(word(high[step / 4], step % 4), a[1], a[3]);
-  }
   __device__ static uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-  __device__ static bool has_nan(const uint4 (&row)[2]) {
-    uint32_t bits = 0;
-#pragma unroll
-    for (int v = 0; v < 2; ++v)
-      bits |= nan_bits(row[v].x) | nan_bits(row[v].y) | nan_bits(row[v].z) | nan_bits(row[v].w);
-    return (bits & 0x80808080) != 0;
+  // Step i of a piece of rows g (low) and g + 8 (high).
+  __device__ static void fragment(uint32_t (&a)[4], const uint4& low, const uint4& high, int i) {
+    widen(word(low, i), a[0], a[2]);
+    widen(word(high, i), a[1], a[3]);
+  }
+  __device__ static bool has_nan(const uint4& v) {
+    return ((nan_bits(v.x) | nan_bits(v.y) | nan_bits(v.z) | nan_bits(v.w)) & 0x80808080) != 0;
   }
   // Lane's four elements of a head, 4 * lane and on, as one step's B registers; and where they belong.
   __device__ static uint2 pack(const __nv_bfloat16 (&x)[4]) {
@@ -147,17 +152,16 @@ struct Fp8Keys {
 };
 
 struct Bf16Keys {
-  static constexpr int kPieces = 4, kRowBytes = 256;
+  static constexpr int kPieces = 4, kRowBytes = 256, kDecodeBlocks = 1;
+  static constexpr int kStepsPerPiece = 2;
   static constexpr bool kFp8 = false;
-  __device__ static void fragment(uint32_t (&a)[4], const uint4 (&low)[4], const uint4 (&high)[4], int step) {
-    const uint4 &l = low[step / 2], &h = high[step / 2];
-    const bool second = step % 2 != 0;
-    a[0] = second ? l.z : l.x;
-    a[1] = second ? h.z : h.x;
-    a[2] = second ? l.w : l.y;
-    a[3] = second ? h.w : h.y;
+  __device__ static void fragment(uint32_t (&a)[4], const uint4& low, const uint4& high, int i) {
+    a[0] = i == 0 ? low.x : low.z;
+    a[1] = i == 0 ? high.x : high.z;
+    a[2] = i == 0 ? low.y : low.w;
+    a[3] = i == 0 ? high.y : high.w;
   }
-  __device__ static bool has_nan(const uint4 (&)[4]) { return false; }  // bf16 NaN reaches the mma as itself
+  __device__ static bool has_nan(const uint4&) { return false; }  // bf16 NaN reaches the mma as itself
   __device__ static uint2 pack(const __nv_bfloat16 (&x)[4]) {
     return {static_cast<uint32_t>(__bfloat16_as_ushort(x[0])) | static_cast<uint32_t>(__bfloat16_as_ushort(x[1])) << 16,
             static_cast<uint32_t>(__bfloat16_as_ushort(x[2])) | static_cast<uint32_t>(__bfloat16_as_ushort(x[3]))
@@ -235,6 +239,25 @@ __device__ inline void add_heads(float& low, float& high, const float (&acc)[4],
   low = fmaf(w.y, fmaxf(acc[1], 0.0f), low);
   high = fmaf(w.x, fmaxf(acc[2], 0.0f), high);
   high = fmaf(w.y, fmaxf(acc[3], 0.0f), high);
+}
+
+// Sum of two rows over the four lanes of a quad: lanes 0 and 1 end with the first row, lanes 2 and 3 with the second.
+__device__ inline float reduce_two_rows(float first, float second, int lane) {
+  const bool upper = (lane & 2) != 0;
+  const float kept = upper ? second : first, sent = upper ? first : second;
+  const float pair = kept + __shfl_xor_sync(~0u, sent, 2);
+  return pair + __shfl_xor_sync(~0u, pair, 1);
+}
+
+// Sums of four rows over the four lanes of a quad; lane t keeps row t. All pair lanes alike.
+__device__ inline float reduce_four_rows(const float (&sum)[4], int lane) {
+  const bool upper = (lane & 2) != 0, odd = (lane & 1) != 0;
+  float first = upper ? sum[2] : sum[0], second = upper ? sum[3] : sum[1];
+  const float first_sent = upper ? sum[0] : sum[2], second_sent = upper ? sum[1] : sum[3];
+  first += __shfl_xor_sync(~0u, first_sent, 2);
+  second += __shfl_xor_sync(~0u, second_sent, 2);
+  const float kept = odd ? second : first, sent = odd ? first : second;
+  return kept + __shfl_xor_sync(~0u, sent, 1);
 }
 
 // A key with a NaN code makes every dot product NaN, and max(0, NaN) is 0. NaN of a weight stays.

@@ -2,12 +2,14 @@
 // Index scores for few query tokens per sequence (decode), sm_80 and up: bf16 mma.m16n8k16, keys on M, heads on N.
 //   grid   rows * splits CTAs: row fastest, so that tokens of one sequence meet in L2
 //   cta    4 warps, each on its own: no barrier after the query is staged. Warp w of a token's splits * 4 takes the
-//          16-key tiles w, w + splits * 4, ...: even shares whatever the length
-//   smem   per warp a ring of tiles filled by cp.async, each lane copies and reads only its own pieces; the query as B
-//          fragments, which then stay in registers (64 at 32 heads)
+//          tiles w, w + splits * 4, ...: even shares whatever the length
+//   smem   per warp a ring of 4 KB tiles filled by cp.async, each lane copies and reads only its own pieces; the query
+//   as
+//          B fragments, which then stay in registers (64 at 32 heads)
 //   bound  DRAM: 132 bytes a key; next the integer conversion of e4m3 (9 instructions for 4 values with the NaN test)
 // One bf16 path serves all four pairs of types: e4m3 fits into bf16 exactly, products of bf16 are exact in float, and
 // the query takes the power of two that keys lack, so no multiplication is spent on keys.
+// kVector: keys are 16-byte aligned and a page holds whole tiles. Without it every row finds its own page.
 #pragma once
 
 #include "indexer/cuda/device.cuh"
@@ -15,11 +17,16 @@
 
 namespace winnow::cuda::indexer {
 
+// Head tiles whose B fragments stay in registers; the last one of 32 or 64 heads is read from shared memory each time,
+// which leaves room for a fourth CTA per SM.
+template <int kTiles>
+constexpr int kHeldTiles = kTiles >= 4 ? kTiles - 1 : kTiles;
+
 template <class Keys>
 struct DecodeRing {
-  static constexpr int kStages = DecodeShape::stages(Keys::kFp8 ? KeyFormat::fp8 : KeyFormat::bf16);
-  uint4 piece[kStages][2][Keys::kPieces][32];  // row half, piece, lane
-  float scale[kStages][32];                    // of the row that the lane stores, see store_row
+  static constexpr int kRows = 2 * Keys::kDecodeBlocks;  // rows of a tile that a lane copies: lane / 4 + 8 * r
+  uint4 piece[DecodeShape::kStages][kRows][Keys::kPieces][32];
+  float scale[DecodeShape::kStages][32];  // of the row that the lane stores
 };
 
 template <class Keys, int kTiles>
@@ -28,18 +35,17 @@ struct alignas(16) DecodeSmem {
   DecodeRing<Keys> ring[DecodeShape::kWarps];
   float weight[kTiles * kHeadTile];
 };
-static_assert(sizeof(DecodeSmem<Fp8Keys, 4>) == DecodeShape::shared_bytes(KeyFormat::fp8, 4));
-static_assert(sizeof(DecodeSmem<Bf16Keys, 8>) == DecodeShape::shared_bytes(KeyFormat::bf16, 8));
+static_assert(sizeof(DecodeSmem<Fp8Keys, 4>) == DecodeShape::shared_bytes(4));
+static_assert(sizeof(DecodeSmem<Bf16Keys, 8>) == DecodeShape::shared_bytes(8));
 
-__device__ inline void copy_16(void* shared, const void* global, bool valid) {
+__device__ inline void copy_16(void* shared, const void* global, int bytes) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes)
                : "memory");
 }
-__device__ inline void copy_4(void* shared, const void* global, bool valid) {
+__device__ inline void copy_4(void* shared, const void* global, int bytes) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(global), "r"(valid ? 4 : 0)
-               : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(global), "r"(bytes) : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
@@ -47,108 +53,147 @@ __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Pages of rows g and g + 8 of a tile, fetched one tile ahead of their use; -1 for rows outside the window.
-struct PagePair {
-  int32_t low, high;
-};
-__device__ inline PagePair lookup_pages(const ScoreParams& p, const int32_t* table, Window w, int32_t tile, int g) {
-  const int32_t first = tile * DecodeShape::kTileKeys;
-  if (first >= w.end) return {-1, -1};
-  if (p.key_vector) {  // one page holds the tile
-    const int32_t page = table[p.sequences.page_size.divide(first)];
-    return {page, page};
+template <class Keys>
+constexpr int kDecodeTileKeys = 16 * Keys::kDecodeBlocks;
+
+// Row of a tile whose score this lane stores after the reduction; of 16-key tiles the even lanes store.
+template <class Keys>
+__device__ inline int store_row(int lane) {
+  return Keys::kDecodeBlocks == 2 ? lane / 4 + lane % 4 * 8 : lane / 4 + (lane & 2) * 4;
+}
+template <class Keys>
+__device__ inline bool stores(int lane) {
+  return Keys::kDecodeBlocks == 2 || (lane & 1) == 0;
+}
+
+// Where the rows of a tile lie, fetched one tile ahead of their use. kVector: one page for all.
+template <class Keys, bool kVector>
+struct TilePlace {
+  static constexpr int kPlaces = kVector ? 1 : DecodeRing<Keys>::kRows;
+  int32_t page[kPlaces];    // -1: none
+  int32_t offset[kPlaces];  // of the tile's first row (kVector), or of the row
+
+  __device__ void find(const ScoreParams& p, const int32_t* table, Window w, int32_t tile, int lane) {
+    const auto size = static_cast<int32_t>(p.sequences.page_size.divisor);
+#pragma unroll
+    for (int r = 0; r < kPlaces; ++r) {
+      const int32_t position = tile * kDecodeTileKeys<Keys> + (kVector ? 0 : lane / 4 + 8 * r);
+      const int32_t index = p.sequences.page_size.divide(position);
+      offset[r] = position - index * size;
+      page[r] = -1;
+      if (kVector || (position >= w.begin && position < w.end)) page[r] = table[index];
+    }
   }
-  const int32_t low = first + g, high = first + g + 8;
-  return {low >= w.begin && low < w.end ? table[p.sequences.page_size.divide(low)] : -1,
-          high >= w.begin && high < w.end ? table[p.sequences.page_size.divide(high)] : -1};
+};
+
+template <class Keys>
+__device__ inline void copy_scale(float& target, const ScoreParams& p, const uint8_t* page, int32_t offset) {
+  const auto size = static_cast<int32_t>(p.sequences.page_size.divisor);
+  copy_4(&target, page + int64_t{size} * kDim + int64_t{offset} * 4, 4);
+}
+
+// Rows outside the window and rows of damaged pages become zeros; the score of a damaged page is NaN.
+template <class Keys>
+__device__ inline void copy_tile(DecodeRing<Keys>& ring, int stage, const ScoreParams& p, Window w, int32_t tile,
+                                 const TilePlace<Keys, true>& place, int lane) {
+  constexpr int kTile = kDecodeTileKeys<Keys>;
+  const int32_t first = tile * kTile;
+  const bool page_good = place.page[0] >= 0 && place.page[0] < p.sequences.pages;
+  const uint8_t* page = p.keys + (page_good ? place.page[0] : 0) * p.key_page_stride;
+  const uint8_t* source = page + int64_t{place.offset[0] + lane / 4} * Keys::kRowBytes + lane % 4 * 16;
+  const bool whole = page_good && first >= w.begin && first + kTile <= w.end;
+#pragma unroll
+  for (int r = 0; r < DecodeRing<Keys>::kRows; ++r) {
+    const int32_t position = first + lane / 4 + 8 * r;
+    const int bytes = whole || (page_good && position >= w.begin && position < w.end) ? 16 : 0;
+#pragma unroll
+    for (int v = 0; v < Keys::kPieces; ++v) {
+      copy_16(&ring.piece[stage][r][v][lane], source + r * 8 * Keys::kRowBytes + v * 64, bytes);
+    }
+  }
+  if (Keys::kFp8 && page_good) {
+    copy_scale<Keys>(ring.scale[stage][lane], p, page, place.offset[0] + store_row<Keys>(lane));
+  } else {
+    ring.scale[stage][lane] = page_good ? 1.0f : __uint_as_float(0x7FC00000);
+  }
 }
 
 template <class Keys>
-__device__ inline void copy_row(uint4 (&target)[Keys::kPieces][32], const ScoreParams& p, int32_t page, int32_t offset,
-                                int lane, bool valid) {
-  const uint8_t* source = p.keys;  // a legal address for rows that are not read
-  if (valid) source += page * p.key_page_stride + int64_t{offset} * Keys::kRowBytes + lane % 4 * 16;
+__device__ inline void copy_tile(DecodeRing<Keys>& ring, int stage, const ScoreParams& p, Window, int32_t,
+                                 const TilePlace<Keys, false>& place, int lane) {
+#pragma unroll
+  for (int r = 0; r < DecodeRing<Keys>::kRows; ++r) {
+    const bool good = place.page[r] >= 0 && place.page[r] < p.sequences.pages;
+    const uint8_t* page = p.keys + (good ? place.page[r] : 0) * p.key_page_stride;
+    const uint8_t* source = page + int64_t{place.offset[r]} * Keys::kRowBytes + lane % 4 * 16;
+    for (int word = 0; word < 4 * Keys::kPieces; ++word) {
+      auto* target = reinterpret_cast<uint32_t*>(&ring.piece[stage][r][word / 4][lane]) + word % 4;
+      copy_4(target, good ? source + word / 4 * 64 + word % 4 * 4 : p.keys, good ? 4 : 0);
+    }
+    if (store_row<Keys>(lane) != lane / 4 + 8 * r) continue;
+    if (Keys::kFp8 && good) {
+      copy_scale<Keys>(ring.scale[stage][lane], p, page, place.offset[r]);
+    } else {
+      ring.scale[stage][lane] = good ? 1.0f : __uint_as_float(0x7FC00000);
+    }
+  }
+}
+
+// Sixteen keys against all heads: sums of rows lane / 4 and lane / 4 + 8 over this lane's heads; sets bits of `nan` for
+// rows in which this lane saw a NaN code. Registers are scarce: pieces and weights are fetched as they are used.
+template <class Keys, int kTiles>
+__device__ inline void score_block(float& sum_low, float& sum_high, uint32_t& nan,
+                                   const uint4 (&piece)[2 * Keys::kDecodeBlocks][Keys::kPieces][32], int block,
+                                   const uint4 (&b)[kHeldTiles<kTiles>][kKSteps / 2], const StagedQuery<kTiles>& query,
+                                   const float* weight, int lane) {
+  float acc[kTiles][4] = {};
 #pragma unroll
   for (int v = 0; v < Keys::kPieces; ++v) {
-    if (p.key_vector) {
-      copy_16(&target[v][lane], source + (valid ? v * 64 : 0), valid);
-    } else {
-      for (int i = 0; i < 4; ++i) {
-        copy_4(reinterpret_cast<uint32_t*>(&target[v][lane]) + i, source + (valid ? v * 64 + i * 4 : 0), valid);
+    const uint4 low = piece[2 * block][v][lane], high = piece[2 * block + 1][v][lane];
+    if (Keys::has_nan(low)) nan |= 1u << (2 * block);
+    if (Keys::has_nan(high)) nan |= 2u << (2 * block);
+#pragma unroll
+    for (int i = 0; i < Keys::kStepsPerPiece; ++i) {
+      const int step = v * Keys::kStepsPerPiece + i;
+      uint32_t a[4];
+      Keys::fragment(a, low, high, i);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const uint4 pair = n < kHeldTiles<kTiles> ? b[n][step / 2] : query.fragment[n][step / 2][lane];
+        mma(acc[n], a, step % 2 ? pair.z : pair.x, step % 2 ? pair.w : pair.y);
       }
     }
   }
-}
-
-// Row of a tile whose score this lane stores after reduce_rows.
-__device__ inline int store_row(int lane) { return lane / 4 + (lane & 2) * 4; }
-
-template <class Keys>
-__device__ inline void copy_tile(DecodeRing<Keys>& ring, int stage, const ScoreParams& p, Window w, int32_t tile,
-                                 PagePair pages, int lane) {
-  const int32_t first = tile * DecodeShape::kTileKeys;
-  const auto size = static_cast<int32_t>(p.sequences.page_size.divisor);
+  sum_low = sum_high = 0;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int32_t position = first + lane / 4 + 8 * half;
-    const int32_t page = half == 0 ? pages.low : pages.high;
-    const bool inside = position >= w.begin && position < w.end;
-    const bool valid = inside && page >= 0 && page < p.sequences.pages;
-    const int32_t offset = position - p.sequences.page_size.divide(position) * size;
-    copy_row<Keys>(ring.piece[stage][half], p, page, offset, lane, valid);
-    if (half != (lane & 2) / 2) continue;  // the lane's own row, see store_row
-    if (Keys::kFp8 && valid) {
-      copy_4(&ring.scale[stage][lane], p.keys + page * p.key_page_stride + int64_t{size} * kDim + int64_t{offset} * 4,
-             true);
-    } else {
-      ring.scale[stage][lane] = valid ? 1.0f : __uint_as_float(0x7FC00000);  // damaged page: NaN
-    }
+  for (int n = 0; n < kTiles; ++n) {
+    add_heads(sum_low, sum_high, acc[n], *reinterpret_cast<const float2*>(&weight[n * kHeadTile + lane % 4 * 2]));
   }
-}
-
-// Sum over the four lanes of a row: lanes 0 and 1 of a quad end with row g, lanes 2 and 3 with row g + 8.
-__device__ inline float reduce_rows(float low, float high, int lane) {
-  const bool upper = (lane & 2) != 0;
-  const float kept = upper ? high : low, sent = upper ? low : high;
-  const float pair = kept + __shfl_xor_sync(~0u, sent, 2);
-  return pair + __shfl_xor_sync(~0u, pair, 1);
 }
 
 template <class Keys, int kTiles>
-__device__ inline float score_tile(const DecodeRing<Keys>& ring, int stage, const uint4 (&b)[kTiles][kKSteps / 2],
-                                   const float2 (&weight)[kTiles], int lane) {
-  uint4 low[Keys::kPieces], high[Keys::kPieces];
+__device__ inline float score_tile(const DecodeRing<Keys>& ring, int stage,
+                                   const uint4 (&b)[kHeldTiles<kTiles>][kKSteps / 2], const StagedQuery<kTiles>& query,
+                                   const float* weight, int lane) {
+  float sum[4];
+  uint32_t nan = 0;  // bit r: row lane / 4 + 8 * r
 #pragma unroll
-  for (int v = 0; v < Keys::kPieces; ++v) {
-    low[v] = ring.piece[stage][0][v][lane];
-    high[v] = ring.piece[stage][1][v][lane];
+  for (int block = 0; block < Keys::kDecodeBlocks; ++block) {
+    score_block<Keys, kTiles>(sum[2 * block], sum[2 * block + 1], nan, ring.piece[stage], block, b, query, weight,
+                              lane);
+    __syncwarp();  // one block after the other: overlapped they cost a fourth CTA per SM its registers
   }
-  float acc[kTiles][4] = {};
-#pragma unroll
-  for (int step = 0; step < kKSteps; ++step) {
-    uint32_t a[4];
-    Keys::fragment(a, low, high, step);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const uint4& pair = b[n][step / 2];
-      mma(acc[n], a, step % 2 ? pair.z : pair.x, step % 2 ? pair.w : pair.y);
-    }
+  float score = Keys::kDecodeBlocks == 2 ? reduce_four_rows(sum, lane) : reduce_two_rows(sum[0], sum[1], lane);
+  if (__any_sync(~0u, nan != 0)) {  // rare
+    nan |= __shfl_xor_sync(~0u, nan, 1);
+    nan |= __shfl_xor_sync(~0u, nan, 2);
+    if ((nan >> (lane % 4) & 1) != 0) score = sum_of_nan_key(score);
   }
-  float sum_low = 0, sum_high = 0;
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) add_heads(sum_low, sum_high, acc[n], weight[n]);
-  float sum = reduce_rows(sum_low, sum_high, lane);
-  if constexpr (Keys::kFp8) {
-    const uint32_t nan_low = __ballot_sync(~0u, Keys::has_nan(low));
-    const uint32_t nan_high = __ballot_sync(~0u, Keys::has_nan(high));
-    const uint32_t mine = (lane & 2) != 0 ? nan_high : nan_low;
-    if ((mine >> (lane & ~3) & 0xF) != 0) sum = sum_of_nan_key(sum);
-  }
-  return sum * ring.scale[stage][lane];
+  return score * ring.scale[stage][lane];
 }
 
-template <class Keys, int kTiles>
-__global__ void __launch_bounds__(DecodeShape::kWarps * 32, DecodeShape::ctas_per_sm(kTiles))
+template <class Keys, int kTiles, bool kVector>
+__global__ void __launch_bounds__(DecodeShape::kWarps * 32, kVector ? DecodeShape::ctas_per_sm(kTiles) : 2)
     score_decode(const __grid_constant__ ScoreParams p) {
   extern __shared__ uint4 dynamic_shared[];
   auto& smem = *reinterpret_cast<DecodeSmem<Keys, kTiles>*>(dynamic_shared);
@@ -158,46 +203,44 @@ __global__ void __launch_bounds__(DecodeShape::kWarps * 32, DecodeShape::ctas_pe
   const Window w = window_of(p.sequences, token);
   if (w.count() <= p.topk) return;  // every position is selected: the whole CTA agrees
 
+  constexpr int kStages = DecodeShape::kStages, kTile = kDecodeTileKeys<Keys>;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  constexpr int kStages = DecodeRing<Keys>::kStages;
   auto& ring = smem.ring[warp];
   const int32_t* table = p.sequences.page_table + p.sequences.seq[token] * p.sequences.table_stride;
   const int32_t stride = p.splits * DecodeShape::kWarps;
-  const int32_t first = w.begin / DecodeShape::kTileKeys + split * DecodeShape::kWarps + warp;
-  const int32_t tiles_end = (w.end + DecodeShape::kTileKeys - 1) / DecodeShape::kTileKeys;
+  const int32_t first = w.begin / kTile + split * DecodeShape::kWarps + warp;
+  const int32_t tiles_end = (w.end + kTile - 1) / kTile;
 
-  int32_t ahead = first;
-  PagePair pages = lookup_pages(p, table, w, ahead, lane / 4);
-  const auto advance = [&](int stage) {  // copies one tile and looks up the next one's pages
-    if (ahead < tiles_end) copy_tile<Keys>(ring, stage, p, w, ahead, pages, lane);
+  TilePlace<Keys, kVector> place;
+  if (first < tiles_end) place.find(p, table, w, first, lane);
+  const auto advance = [&](int stage, int32_t tile) {  // copies one tile and finds the next one's place
+    if (tile < tiles_end) copy_tile<Keys>(ring, stage, p, w, tile, place, lane);
     commit_copies();
-    ahead += stride;
-    if (ahead < tiles_end) pages = lookup_pages(p, table, w, ahead, lane / 4);
+    if (tile + stride < tiles_end) place.find(p, table, w, tile + stride, lane);
   };
 #pragma unroll
-  for (int stage = 0; stage < kStages - 1; ++stage) advance(stage);
+  for (int stage = 0; stage < kStages - 1; ++stage) advance(stage, first + stage * stride);
   for (int head = warp; head < kTiles * kHeadTile; head += DecodeShape::kWarps) {
     stage_head<Keys>(smem.query, smem.weight, p, token, head, lane);
   }
   __syncthreads();
-  uint4 b[kTiles][kKSteps / 2];
-  float2 weight[kTiles];
+  uint4 b[kHeldTiles<kTiles>][kKSteps / 2];
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
+  for (int n = 0; n < kHeldTiles<kTiles>; ++n) {
 #pragma unroll
     for (int k = 0; k < kKSteps / 2; ++k) b[n][k] = smem.query.fragment[n][k][lane];
-    weight[n] = *reinterpret_cast<const float2*>(&smem.weight[n * kHeadTile + lane % 4 * 2]);
   }
 
   float* out = p.scores + row * p.pitch;
   int stage = 0;
   for (int32_t tile = first; tile < tiles_end; tile += stride) {
-    advance((stage + kStages - 1) % kStages);  // the slot that the last step has read
+    // Into the stage that the last step has read.
+    advance(stage == 0 ? kStages - 1 : stage - 1, tile + (kStages - 1) * stride);
     wait_copies<kStages - 1>();
-    const float score = score_tile<Keys, kTiles>(ring, stage, b, weight, lane);
-    const int32_t position = tile * DecodeShape::kTileKeys + store_row(lane);
-    if ((lane & 1) == 0 && position >= w.begin && position < w.end) out[position] = score;
-    stage = (stage + 1) % kStages;
+    const float score = score_tile<Keys, kTiles>(ring, stage, b, smem.query, smem.weight, lane);
+    const int32_t position = tile * kTile + store_row<Keys>(lane);
+    if (stores<Keys>(lane) && in_whole_groups(w, position)) out[position] = score;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
 }
 

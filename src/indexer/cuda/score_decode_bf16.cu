@@ -1,24 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// score_decode over bf16 keys: the compiled head tiles.
-#include "core/checked.hpp"
+// score_decode over bf16 keys: the compiled head tiles, with aligned tiles and without.
 #include "indexer/cuda/instance.cuh"
 #include "indexer/cuda/score_decode.cuh"
 
 namespace winnow::cuda::indexer {
 namespace {
 
-template <int kTiles>
+template <int kTiles, bool kVector>
 Status launch(const ScoreParams& params, cudaStream_t stream) {
-  const int64_t ctas = int64_t{params.rows} * params.splits;
-  score_decode<Bf16Keys, kTiles><<<static_cast<uint32_t>(ctas), DecodeShape::kWarps * 32,
-                                   DecodeShape::shared_bytes(KeyFormat::bf16, kTiles), stream>>>(params);
+  const auto ctas = static_cast<uint32_t>(int64_t{params.rows} * params.splits);
+  score_decode<Bf16Keys, kTiles, kVector>
+      <<<ctas, DecodeShape::kWarps * 32, DecodeShape::shared_bytes(kTiles), stream>>>(params);
   return launch_status("score_decode_bf16");
 }
 
 template <int kTiles>
+Status launch(const ScoreParams& params, cudaStream_t stream) {
+  return params.key_vector ? launch<kTiles, true>(params, stream) : launch<kTiles, false>(params, stream);
+}
+
+template <int kTiles, bool kVector>
 Status init() {
-  return allow_shared(reinterpret_cast<const void*>(&score_decode<Bf16Keys, kTiles>), "score_decode_bf16",
-                      DecodeShape::shared_bytes(KeyFormat::bf16, kTiles));
+  return allow_shared(reinterpret_cast<const void*>(&score_decode<Bf16Keys, kTiles, kVector>), "score_decode_bf16",
+                      DecodeShape::shared_bytes(kTiles));
+}
+
+template <bool kVector>
+Status init_all() {
+  WINNOW_TRY((init<1, kVector>()));
+  WINNOW_TRY((init<2, kVector>()));
+  WINNOW_TRY((init<4, kVector>()));
+  return init<8, kVector>();
 }
 
 }  // namespace
@@ -33,10 +45,8 @@ Status launch_decode_bf16(const ScoreParams& params, int tiles, cudaStream_t str
 }
 
 Status init_decode_bf16() {
-  WINNOW_TRY(init<1>());
-  WINNOW_TRY(init<2>());
-  WINNOW_TRY(init<4>());
-  return init<8>();
+  WINNOW_TRY(init_all<true>());
+  return init_all<false>();
 }
 
 }  // namespace winnow::cuda::indexer

@@ -73,7 +73,7 @@ __device__ inline void load_tile(KeyTile<Keys>& tile, const ScoreParams& p, cons
 #pragma unroll
   for (int x = 0; x < 4; ++x) {
     if constexpr (Keys::kFp8) {
-      const uint32_t votes = __ballot_sync(~0u, Keys::has_nan(row[x]));
+      const uint32_t votes = __ballot_sync(~0u, Keys::has_nan(row[x][0]) || Keys::has_nan(row[x][1]));
       if (x == lane % 4) nan = votes >> (lane & ~3) & 0xF;
     }
   }
@@ -81,19 +81,11 @@ __device__ inline void load_tile(KeyTile<Keys>& tile, const ScoreParams& p, cons
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
 #pragma unroll
-    for (int step = 0; step < kKSteps; ++step) Keys::fragment(tile.a[m][step], row[2 * m], row[2 * m + 1], step);
+    for (int step = 0; step < kKSteps; ++step) {
+      constexpr int kPer = Keys::kStepsPerPiece;
+      Keys::fragment(tile.a[m][step], row[2 * m][step / kPer], row[2 * m + 1][step / kPer], step % kPer);
+    }
   }
-}
-
-// Sums of four rows over the four lanes of a quad; lane t keeps row t. Same pairing as score_decode's reduce_rows.
-__device__ inline float reduce_four_rows(const float (&sum)[4], int lane) {
-  const bool upper = (lane & 2) != 0, odd = (lane & 1) != 0;
-  float first = upper ? sum[2] : sum[0], second = upper ? sum[3] : sum[1];
-  const float first_sent = upper ? sum[0] : sum[2], second_sent = upper ? sum[1] : sum[3];
-  first += __shfl_xor_sync(~0u, first_sent, 2);
-  second += __shfl_xor_sync(~0u, second_sent, 2);
-  const float kept = odd ? second : first, sent = odd ? first : second;
-  return kept + __shfl_xor_sync(~0u, sent, 1);
 }
 
 template <class Keys, int kTiles>
@@ -187,7 +179,7 @@ __global__ void __launch_bounds__(PrefillShape::kWarps * 32, 1) score_prefill(co
         const Window w = windows[query];
         if (w.end <= tile_begin || w.begin >= tile_end) continue;
         const float score = score_query<Keys, kTiles>(tile, smem.query[query], smem.weight[query], lane);
-        if (position >= w.begin && position < w.end) p.scores[(row0 + query) * p.pitch + position] = score;
+        if (in_whole_groups(w, position)) p.scores[(row0 + query) * p.pitch + position] = score;
       }
     }
   }

@@ -62,8 +62,8 @@ ScoreParams score_params(const IndexSelectProblem& p, const IndexSelectBuffers& 
   s.weight_stride = b.weight.stride(0);
   s.keys = reinterpret_cast<const uint8_t*>(b.keys.data);
   s.key_page_stride = b.keys.page_stride_bytes;
-  s.key_vector =
-      aligned(b.keys.data, 16) && b.keys.page_stride_bytes % 16 == 0 && p.page_size % DecodeShape::kTileKeys == 0;
+  s.key_vector = aligned(b.keys.data, 16) && b.keys.page_stride_bytes % 16 == 0 &&
+                 p.page_size % DecodeShape::tile_keys(p.keys) == 0;
   s.scores = scores;
   s.pitch = plan.pitch;
   s.heads = p.index_heads;
@@ -81,12 +81,12 @@ Status launch_scores(ScoreParams s, const IndexSelectProblem& p, const SelectPla
                : indexer::launch_prefill_bf16(s, plan.tiles, stream);
   }
   s.splits = splits_for(s.rows, int64_t{device.units} * DecodeShape::ctas_per_sm(plan.tiles),
-                        ceil_div(p.max_len, DecodeShape::kTileKeys), DecodeShape::kWarps);
+                        ceil_div(p.max_len, DecodeShape::tile_keys(p.keys)), DecodeShape::kWarps);
   return fp8 ? indexer::launch_decode_fp8(s, plan.tiles, stream) : indexer::launch_decode_bf16(s, plan.tiles, stream);
 }
 
 struct Lists {
-  uint32_t* keys;
+  float* values;
   int32_t* positions;
 };
 
@@ -98,11 +98,11 @@ Status launch_topk(TopkParams t, const TopkPlan& plan, int32_t rows, Lists lists
     t.entries = static_cast<int32_t>(level.entries);
     t.segments = level.segments;
     const bool last = l + 1 == plan.levels;
-    t.out_keys = last ? nullptr : lists.keys + written;
+    t.out_values = last ? nullptr : lists.values + written;
     t.out_positions = last ? nullptr : lists.positions + written;
     WINNOW_TRY(indexer::launch_topk_level(t, rows, level.keys_per_thread, stream));
     t.scores = nullptr;
-    t.in_keys = t.out_keys;
+    t.in_values = t.out_values;
     t.in_positions = t.out_positions;
     t.in_stride = t.list_stride;
     written += int64_t{level.segments} * t.list_length;
@@ -133,8 +133,8 @@ Status run_select(const IndexSelectProblem& p, const IndexSelectBuffers& b, cons
   const SelectPlan plan = plan_select(p, device, budget);
   WINNOW_TRY(need_workspace("index_select", execution, plan.workspace_bytes));
   auto* scores = reinterpret_cast<float*>(execution.workspace);
-  auto* keys = reinterpret_cast<uint32_t*>(scores + plan.rows * plan.pitch);
-  const Lists lists{keys, reinterpret_cast<int32_t*>(keys + plan.rows * plan.list_entries)};
+  float* values = scores + plan.rows * plan.pitch;
+  const Lists lists{values, reinterpret_cast<int32_t*>(values + plan.rows * plan.list_entries)};
   const auto stream = static_cast<cudaStream_t>(execution.stream);
   const bool prefill = many_queries(p, b);
 
@@ -172,10 +172,11 @@ Status run_topk(const TopkRows& r, const DeviceInfo& device, const Execution& ex
   if (r.rows == 0) return {};
   const int64_t entries = list_entries_bound(r.width, r.topk);
   WINNOW_TRY(need_workspace("topk", execution, topk_workspace_bytes(r.rows, r.width, r.topk)));
-  auto* keys = reinterpret_cast<uint32_t*>(execution.workspace);
-  const Lists lists{keys, reinterpret_cast<int32_t*>(keys + r.rows * entries)};
+  auto* values = reinterpret_cast<float*>(execution.workspace);
+  const Lists lists{values, reinterpret_cast<int32_t*>(values + r.rows * entries)};
   TopkParams t = topk_params(r.topk, entries);
   t.sequences.len = r.len;
+  t.sequences.sequences = 1;
   t.sequences.max_len = r.width;
   t.scores = r.scores;
   t.pitch = r.pitch;

@@ -10,11 +10,11 @@ namespace {
 
 constexpr int64_t kSingleLevel = int64_t{kTopkThreads} * kMaxKeysPerThread;
 // What a CTA of the top-k costs besides its keys, in keys per thread: barriers and the launch.
-constexpr int64_t kFixedCost = 8;
+constexpr int64_t kFixedCost = 16;
 constexpr int64_t kLevelBytesPerEntry = 8;  // key and position
 
 int32_t keys_per_thread(int64_t entries) {
-  int32_t keys = 4;
+  int32_t keys = kMinKeysPerThread;
   while (keys < kMaxKeysPerThread && int64_t{keys} * kTopkThreads < entries) keys *= 2;
   return keys;
 }
@@ -28,7 +28,7 @@ int64_t cost(int64_t ctas, int64_t keys, int32_t units) { return ceil_div(ctas, 
 int32_t choose_segment(int64_t entries, int32_t topk, int32_t rows, int32_t units) {
   int32_t best = kMaxKeysPerThread;
   int64_t best_cost = 0;
-  for (int32_t keys = kMaxKeysPerThread; keys >= 4; keys /= 2) {
+  for (int32_t keys = kMaxKeysPerThread; keys >= kMinKeysPerThread; keys /= 2) {
     const int64_t segment = int64_t{keys} * kTopkThreads;
     if (segment < 8 * padded(topk) && keys != kMaxKeysPerThread) break;
     const int64_t segments = ceil_div(entries, segment);
@@ -101,14 +101,14 @@ Verdict admits_select(const IndexSelectProblem& p, const DeviceInfo& device) {
   v.need(row_bytes_bound(pitch_of(p.max_len), p.topk) <= kSelectWorkspace, "max_len",
          concat("scores of one token within ", kSelectWorkspace, " bytes"), p.max_len);
   const int tiles = head_tiles(p.index_heads);
-  const int64_t shared = std::max(DecodeShape::shared_bytes(p.keys, tiles), PrefillShape::shared_bytes(tiles));
+  const int64_t shared = std::max(DecodeShape::shared_bytes(tiles), PrefillShape::shared_bytes(tiles));
   v.need(device.smem_per_block >= shared, "smem_per_block", concat("at least ", shared, " bytes"),
          device.smem_per_block);
   if (!v.admitted()) return v;
   const SelectPlan plan = plan_select(p, device, kSelectWorkspace);
   v.launch.heads_per_block = tiles * 8;
-  v.launch.rows_per_tile = DecodeShape::kTileKeys;
-  v.launch.stages = DecodeShape::stages(p.keys);
+  v.launch.rows_per_tile = DecodeShape::tile_keys(p.keys);
+  v.launch.stages = DecodeShape::kStages;
   v.launch.splits = plan.topk.level[0].segments;
   v.launch.shared_bytes = shared;
   v.launch.workspace_bytes = plan.workspace_bytes;

@@ -19,15 +19,16 @@ namespace winnow::cuda {
 inline constexpr int kIndexDim = 128;
 inline constexpr int kMaxIndexHeads = 64;
 inline constexpr int kMaxTopk = 4096;
-inline constexpr int kTopkThreads = 1024;
-inline constexpr int kMaxKeysPerThread = 32;  // kept in registers: 32768 values per CTA
+inline constexpr int kTopkThreads = 512;
+inline constexpr int kMinKeysPerThread = 8;
+inline constexpr int kMaxKeysPerThread = 64;  // kept in registers: 32768 values per CTA
 inline constexpr int kMaxLevels = 8;
 inline constexpr int64_t kSelectWorkspace = int64_t{256} << 20;  // the most that a plan asks for
 inline constexpr int kListAlign = 4;                             // list entries, for 16-byte loads
 
 // One level of the tree: every CTA takes `keys_per_thread * kTopkThreads` entries of a row down to topk.
 struct TopkLevel {
-  int32_t keys_per_thread = 0;  // 4, 8, 16 or 32
+  int32_t keys_per_thread = 0;  // 8, 16, 32 or 64
   int32_t segments = 0;         // CTAs per row; 1 on the last level
   int64_t entries = 0;          // entries of a row that this level reads
 };
@@ -42,16 +43,17 @@ struct TopkPlan {
   return index_heads <= 8 ? 1 : index_heads <= 16 ? 2 : index_heads <= 32 ? 4 : 8;
 }
 
-// score_decode: one query token per CTA, keys through a ring of shared memory that each warp owns.
+// score_decode: one query token per CTA, keys through a ring of shared memory that each warp owns. A tile is 4 KB: 32
+// fp8 or 16 bf16 keys.
 struct DecodeShape {
   static constexpr int kWarps = 4;
-  static constexpr int kTileKeys = 16;
-  static constexpr int stages(KeyFormat keys) { return keys == KeyFormat::fp8 ? 4 : 2; }
-  static constexpr int tile_bytes(KeyFormat keys) { return kTileKeys * kIndexDim * (keys == KeyFormat::fp8 ? 1 : 2); }
-  static constexpr int64_t shared_bytes(KeyFormat keys, int tiles) {
-    return int64_t{kWarps} * stages(keys) * (tile_bytes(keys) + 128) + tiles * (8 * kIndexDim * 2 + 8 * 4);
+  static constexpr int kStages = 2;
+  static constexpr int kTileBytes = 4096;
+  static constexpr int tile_keys(KeyFormat keys) { return kTileBytes / kIndexDim / (keys == KeyFormat::fp8 ? 1 : 2); }
+  static constexpr int64_t shared_bytes(int tiles) {
+    return int64_t{kWarps} * kStages * (kTileBytes + 128) + tiles * (8 * kIndexDim * 2 + 8 * 4);
   }
-  static constexpr int ctas_per_sm(int tiles) { return tiles == 8 ? 2 : 3; }
+  static constexpr int ctas_per_sm(int tiles) { return tiles == 8 ? 2 : 4; }
 };
 
 // score_prefill: several query tokens per CTA stay in shared memory, a warp keeps 32 keys in registers.

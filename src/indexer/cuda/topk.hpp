@@ -11,7 +11,9 @@
 namespace winnow::cuda {
 
 struct TopkRows {
-  const float* scores = nullptr;  // [rows, width], rows `pitch` floats apart
+  // [rows, width], rows `pitch` floats apart. 16-byte aligned with a pitch that is a multiple of 4 is fast; then all
+  // rows * pitch floats must be readable, though what lies past `width` does not count.
+  const float* scores = nullptr;
   int64_t pitch = 0;
   int32_t rows = 0;
   int32_t width = 0;
