@@ -51,7 +51,8 @@ constexpr Key kSelect[] = {
     {"max_len", "0", "#"},    // 0: the longest
     {"start", "0", "*"},      // a number or ragged
     {"sequences", "0", "#"},  // 0: one per token; 1 makes all tokens share one
-    {"scores", "random", " random equal two zeros nan nan_weight ascending descending border sawtooth negative "},
+    {"scores", "random",
+     " random equal two zeros nan nan_weight infinite neg_infinite ascending descending border sawtooth negative "},
     {"output", "slots", " slots positions "},
     {"pages", "permuted", " permuted damaged "},
     {"strides", "dense", " dense padded "},

@@ -137,12 +137,16 @@ int64_t SelectCase::level(int64_t sequence, int64_t position) const {
   if (kind == "border") {  // fewer than topk are better, all the others equal: the border holds nearly everything
     return noise % static_cast<uint64_t>(std::max<int64_t>(1, 2 * length / problem.topk)) == 0 ? 9 : 7;
   }
-  if (kind == "sawtooth" || kind == "negative" || kind == "nan") return static_cast<int64_t>(noise % 50);
+  if (kind == "sawtooth" || kind == "negative" || kind == "nan" || kind == "infinite" || kind == "neg_infinite") {
+    return static_cast<int64_t>(noise % 50);
+  }
   return 0;
 }
 
-bool SelectCase::is_nan(int64_t position) const {
-  return spec_.word("scores") == "nan" && scramble(static_cast<uint64_t>(position)) % 3 == 0;
+bool SelectCase::is_special(int64_t position) const {
+  const std::string& kind = spec_.word("scores");
+  return (kind == "nan" || kind == "infinite" || kind == "neg_infinite") &&
+         scramble(static_cast<uint64_t>(position)) % 3 == 0;
 }
 
 void SelectCase::fill_key(int64_t sequence, int64_t position, std::byte* page, int64_t offset) {
@@ -166,11 +170,13 @@ void SelectCase::fill_key(int64_t sequence, int64_t position, std::byte* page, i
       const float value = d < kDigits ? static_cast<float>(digit(wanted, d)) : d > kInfinityDim ? 1.0f : 0.0f;
       store_element(key, type, offset * dim + d, value);
     }
-    // NaN comes from inf - inf of two heads, or from the scale of an fp8 key.
-    if (is_nan(position) && type != DType::e4m3) {
+    // NaN comes from inf - inf of two heads, or from the scale of an fp8 key; infinity from one head or the scale.
+    const float special = spec_.word("scores") == "nan" ? std::numeric_limits<float>::quiet_NaN()
+                                                        : std::numeric_limits<float>::infinity();
+    if (is_special(position) && type != DType::e4m3) {
       store_element(key, type, offset * dim + kInfinityDim, std::numeric_limits<float>::infinity());
     }
-    if (is_nan(position)) scale = std::numeric_limits<float>::quiet_NaN();
+    if (is_special(position)) scale = special;
     if (spec_.word("scores") == "zeros" && position % 2 == 0) scale = -0.0f;
   }
   if (type == DType::e4m3) std::memcpy(page + problem.page_size * dim + offset * 4, &scale, 4);
@@ -196,7 +202,7 @@ void SelectCase::fill_queries() {
   weight_ = image_.add_array<float>("weight", Role::input, problem.tokens * weight_stride);
   buffers.weight = TensorView<const float>(weight_, {problem.tokens, heads});
   buffers.weight.strides[0] = weight_stride;
-  const float sign = kind == "negative" || kind == "zeros" ? -1.0f : 1.0f;
+  const float sign = kind == "negative" || kind == "zeros" || kind == "neg_infinite" ? -1.0f : 1.0f;
   for (int64_t t = 0; t < problem.tokens; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       float weight = exact_ ? sign * static_cast<float>(1 + random_.below(3)) : random_.normal();
@@ -213,6 +219,7 @@ void SelectCase::fill_queries() {
           if (h >= 2 && d > kInfinityDim) value = static_cast<float>(random_.below(2));
           if (kind == "nan" && h < 2 && d == kInfinityDim) value = 1.0f;
           if (kind == "nan" && h == 1 && d < kDigits) value = 0.0f;
+          if ((kind == "infinite" || kind == "neg_infinite") && h == 0 && d == kInfinityDim) value = 1.0f;
         }
         store_element(buffers.q, problem.q_type, t * buffers.q.token_stride + h * buffers.q.head_stride + d, value);
       }

@@ -48,7 +48,7 @@ class SelectCase final : public Case {
   void fill_key(int64_t sequence, int64_t position, std::byte* page, int64_t offset);
   void find_truth();
   [[nodiscard]] int64_t level(int64_t sequence, int64_t position) const;
-  [[nodiscard]] bool is_nan(int64_t position) const;
+  [[nodiscard]] bool is_special(int64_t position) const;
   [[nodiscard]] int64_t length_of(int64_t token) const;
   [[nodiscard]] std::string compare_token(int64_t token, const int32_t* out, int32_t out_len, double score_error) const;
   [[nodiscard]] std::string compare_set(int64_t token, const std::vector<int64_t>& got, double score_error) const;
