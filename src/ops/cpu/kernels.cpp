@@ -140,13 +140,43 @@ void dot_rows_of(const std::byte* w, int64_t row_bytes, int rows, const float* x
   store_sums(sums_of(d, s0, s1, s2, s3), rows, out);
 }
 
+// Q8_0 has its own loop: four scales are converted at once, since one by one they would cost more than the products.
+void dot_rows_q8_0(const std::byte* w, int64_t row_bytes, int rows, const float* x, int64_t k, float* out) {
+  const D d;
+  const hn::RebindToSigned<D> d32;
+  const hn::Rebind<int8_t, D> d8;
+  const Quad quad;
+  const hn::Rebind<hwy::float16_t, Quad> quad16;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const std::byte* row[kRowGroup];
+  for (int r = 0; r < kRowGroup; ++r) row[r] = w + std::min(r, rows - 1) * row_bytes;
+  V sum[kRowGroup];
+  for (V& s : sum) s = hn::Zero(d);
+  for (int64_t block = 0; block < k / RowQ8_0::kElements; ++block) {
+    const int64_t at = block * RowQ8_0::kBytes;
+    alignas(8) hwy::float16_t halves[kRowGroup];
+    alignas(16) float scale[kRowGroup];
+    for (int r = 0; r < kRowGroup; ++r) std::memcpy(&halves[r], row[r] + at, sizeof halves[r]);
+    hn::Store(hn::PromoteTo(quad, hn::Load(quad16, halves)), quad, scale);
+    for (int64_t i = 0; i < RowQ8_0::kElements; i += lanes) {
+      const V xi = hn::LoadU(d, x + block * RowQ8_0::kElements + i);
+      for (int r = 0; r < kRowGroup; ++r) {
+        const auto q = hn::LoadU(d8, reinterpret_cast<const int8_t*>(row[r] + at + 2) + i);
+        const V value = hn::Mul(hn::ConvertTo(d, hn::PromoteTo(d32, q)), hn::Set(d, scale[r]));
+        sum[r] = hn::MulAdd(value, xi, sum[r]);
+      }
+    }
+  }
+  store_sums(sums_of(d, sum[0], sum[1], sum[2], sum[3]), rows, out);
+}
+
 void dot_rows(StorageType type, const std::byte* w, int64_t row_bytes, int rows, const float* x, int64_t k,
               float* out) {
   switch (type) {
     case StorageType::F32: return dot_rows_of<RowF32>(w, row_bytes, rows, x, k, out);
     case StorageType::F16: return dot_rows_of<RowF16>(w, row_bytes, rows, x, k, out);
     case StorageType::BF16: return dot_rows_of<RowBf16>(w, row_bytes, rows, x, k, out);
-    case StorageType::Q8_0: return dot_rows_of<RowQ8_0>(w, row_bytes, rows, x, k, out);
+    case StorageType::Q8_0: return dot_rows_q8_0(w, row_bytes, rows, x, k, out);
     default: WINNOW_CHECK(false, "no kernel decodes type ", static_cast<uint32_t>(type));
   }
 }
@@ -159,58 +189,83 @@ constexpr int kTokenTile = 3;  // 12 + 3 + 1 of 16
 #endif
 static_assert(kTokenTile <= kMaxTokenTile);
 
+// Long rows are multiplied in blocks, so that the tokens of a tile and four rows stay in the first-level cache; the
+// accumulators of a tile then wait in memory, lane by lane, for the next block. 24 KB of tokens of 48.
+constexpr int64_t kBlockElements = 1024;
+constexpr int64_t kStripRows = 64;  // rows whose accumulators wait at once
+
+struct Strip {
+  const float* w;  // row 0
+  int64_t w_stride, rows, k;
+  int64_t first;  // column of `out` that row 0 makes
+};
+
+// Four rows from `row` on, elements [begin, end): from `carry` unless begin is 0, into it unless end is k.
 template <int kTokens>
-HWY_INLINE void tile(const float* HWY_RESTRICT w, int64_t w_stride, int64_t rows, const float* const* x, int64_t k,
-                     float* const* out, int64_t first) {
+HWY_INLINE void tile(const Strip& s, int64_t row, const float* const* x, float* const* out, int64_t begin, int64_t end,
+                     float* HWY_RESTRICT carry) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float* w_row[kRowGroup];
-  for (int r = 0; r < kRowGroup; ++r) w_row[r] = w + std::min<int64_t>(r, rows - 1) * w_stride;
+  const float* w[kRowGroup];
+  for (int r = 0; r < kRowGroup; ++r) w[r] = s.w + std::min(row + r, s.rows - 1) * s.w_stride;
   V sum[kTokens][kRowGroup];
   for (int t = 0; t < kTokens; ++t) {
-    for (int r = 0; r < kRowGroup; ++r) sum[t][r] = hn::Zero(d);
+    for (int r = 0; r < kRowGroup; ++r) {
+      sum[t][r] = begin == 0 ? hn::Zero(d) : hn::Load(d, carry + (t * kRowGroup + r) * lanes);
+    }
   }
-  int64_t i = 0;
-  for (; i + lanes <= k; i += lanes) {
+  int64_t i = begin;
+  for (; i + lanes <= end; i += lanes) {
     V xi[kTokens];
     for (int t = 0; t < kTokens; ++t) xi[t] = hn::LoadU(d, x[t] + i);
     for (int r = 0; r < kRowGroup; ++r) {
-      const V wi = hn::LoadU(d, w_row[r] + i);
+      const V wi = hn::LoadU(d, w[r] + i);
       for (int t = 0; t < kTokens; ++t) sum[t][r] = hn::MulAdd(wi, xi[t], sum[t][r]);
     }
   }
-  if (i < k) {
+  if (end < s.k) {
     for (int t = 0; t < kTokens; ++t) {
-      const V xi = RowF32::tail(d, reinterpret_cast<const std::byte*>(x[t]), i, k - i);
+      for (int r = 0; r < kRowGroup; ++r) hn::Store(sum[t][r], d, carry + (t * kRowGroup + r) * lanes);
+    }
+    return;
+  }
+  if (i < end) {
+    for (int t = 0; t < kTokens; ++t) {
+      const V xi = RowF32::tail(d, reinterpret_cast<const std::byte*>(x[t]), i, end - i);
       for (int r = 0; r < kRowGroup; ++r) {
-        const V wi = RowF32::tail(d, reinterpret_cast<const std::byte*>(w_row[r]), i, k - i);
+        const V wi = RowF32::tail(d, reinterpret_cast<const std::byte*>(w[r]), i, end - i);
         sum[t][r] = hn::MulAdd(wi, xi, sum[t][r]);
       }
     }
   }
   for (int t = 0; t < kTokens; ++t) {
-    store_sums(sums_of(d, sum[t][0], sum[t][1], sum[t][2], sum[t][3]), std::min<int64_t>(rows, kRowGroup),
-               out[t] + first);
+    store_sums(sums_of(d, sum[t][0], sum[t][1], sum[t][2], sum[t][3]), std::min<int64_t>(s.rows - row, kRowGroup),
+               out[t] + s.first + row);
   }
 }
 
 template <int kTokens>
-void rows_of_tile(const float* w, int64_t w_stride, int64_t rows, const float* const* x, int64_t k, float* const* out,
-                  int64_t first) {
-  for (int64_t r = 0; r < rows; r += kRowGroup) {
-    tile<kTokens>(w + r * w_stride, w_stride, rows - r, x, k, out, first + r);
+void rows_of_tile(const Strip& s, const float* const* x, float* const* out) {
+  alignas(64) float carry[kStripRows * kMaxTokenTile * HWY_MAX_BYTES / sizeof(float)];
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  for (int64_t begin = 0; begin < s.k; begin += kBlockElements) {
+    const int64_t end = std::min(begin + kBlockElements, s.k);
+    for (int64_t row = 0; row < s.rows; row += kRowGroup) {
+      tile<kTokens>(s, row, x, out, begin, end, carry + row * kTokens * lanes);
+    }
   }
 }
 
 // A tile of tokens stays in the first-level cache while the rows of the panel pass by from the second.
 void panel(const float* w, int64_t w_stride, int64_t rows, const float* const* x, int64_t tokens, int64_t k,
            float* const* out, int64_t first) {
-  int64_t t = 0;
-  for (; t + kTokenTile <= tokens; t += kTokenTile) {
-    rows_of_tile<kTokenTile>(w, w_stride, rows, x + t, k, out + t, first);
+  for (int64_t row = 0; row < rows; row += kStripRows) {
+    const Strip strip{w + row * w_stride, w_stride, std::min(kStripRows, rows - row), k, first + row};
+    int64_t t = 0;
+    for (; t + kTokenTile <= tokens; t += kTokenTile) rows_of_tile<kTokenTile>(strip, x + t, out + t);
+    for (; t + 2 <= tokens; t += 2) rows_of_tile<2>(strip, x + t, out + t);
+    if (t < tokens) rows_of_tile<1>(strip, x + t, out + t);
   }
-  for (; t + 2 <= tokens; t += 2) rows_of_tile<2>(w, w_stride, rows, x + t, k, out + t, first);
-  if (t < tokens) rows_of_tile<1>(w, w_stride, rows, x + t, k, out + t, first);
 }
 
 template <class Row>
