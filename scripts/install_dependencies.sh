@@ -11,7 +11,7 @@ packages=(
 )
 # Only for `make lint` and `make fuzz`; asked for by WINNOW_DEPS=all.
 if [ "${WINNOW_DEPS:-}" = all ]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-14-dev)
+  packages+=(clang clang-format clang-tidy libclang-rt-14-dev libomp-dev)
 fi
 
 missing=()
