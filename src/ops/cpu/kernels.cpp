@@ -14,6 +14,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/kernels.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per target
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -112,6 +113,13 @@ HWY_INLINE void store_sums(hn::Vec<Quad> sums, int64_t count, float* out) {
   std::memcpy(out, all, static_cast<std::size_t>(count) * sizeof(float));
 }
 
+// Weights are read once per token, in order: asking for them a few KB ahead hides latency that short rows do not let
+// the hardware see in time. A prefetch behind the end of a matrix is harmless.
+HWY_INLINE void prefetch_ahead(const std::byte* w, int64_t row_bytes) {
+  constexpr int64_t kAhead = 4096, kLine = 64;
+  for (int64_t at = 0; at < kRowGroup * row_bytes; at += kLine) hwy::Prefetch(w + kAhead + at);
+}
+
 // Fewer than four rows: the last one stands in for the missing, so that no memory beyond the matrix is read.
 template <class Row>
 void dot_rows_of(const std::byte* w, int64_t row_bytes, int rows, const float* x, int64_t k, float* out) {
@@ -121,6 +129,7 @@ void dot_rows_of(const std::byte* w, int64_t row_bytes, int rows, const float* x
   const std::byte* w1 = w + std::min(1, rows - 1) * row_bytes;
   const std::byte* w2 = w + std::min(2, rows - 1) * row_bytes;
   const std::byte* w3 = w + std::min(3, rows - 1) * row_bytes;
+  prefetch_ahead(w, row_bytes);
   V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
   int64_t i = 0;
   for (; i + lanes <= k; i += lanes) {
@@ -150,6 +159,7 @@ void dot_rows_q8_0(const std::byte* w, int64_t row_bytes, int rows, const float*
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const std::byte* row[kRowGroup];
   for (int r = 0; r < kRowGroup; ++r) row[r] = w + std::min(r, rows - 1) * row_bytes;
+  prefetch_ahead(w, row_bytes);
   V sum[kRowGroup];
   for (V& s : sum) s = hn::Zero(d);
   for (int64_t block = 0; block < k / RowQ8_0::kElements; ++block) {
