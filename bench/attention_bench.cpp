@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // CPU attention: cpu.simd beside cpu.reference, in one run on one machine. Shapes are those of the demonstration model
 // (4 heads, topk 128, 8 index heads) and of one GLM-5 rank (8 heads, topk 2048, 32 index heads).
-// Counters: FLOP/s of useful work (2 products per row, 1 per key), bytes/s of rows or keys read.
+// --simd=AVX2 (SSE4, ...) measures what a lesser CPU would run. Counters: FLOP/s of useful work (2 products per row, 1
+// per key), bytes/s of rows or keys read.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <iostream>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "backends/cpu/cpu_backends.hpp"
 #include "core/threads.hpp"
+#include "hwy/targets.h"
 
 namespace winnow {
 namespace {
@@ -166,6 +171,25 @@ void add_select(const std::string& name, SelectShape shape) {
   })->UseRealTime();
 }
 
+// Takes --simd=NAME out of the arguments and lets dispatch see nothing better. False when the CPU lacks it.
+bool choose_instruction_set(int& argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.substr(0, 7) != "--simd=") continue;
+    for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+      const int64_t target = left & -left;
+      if (argument.substr(7) != hwy::TargetName(target)) continue;
+      hwy::SetSupportedTargetsForTest(target);
+      hwy::GetChosenTarget().Update(target);
+      std::copy(argv + i + 1, argv + argc, argv + i);
+      --argc;
+      return true;
+    }
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 }  // namespace winnow
 
@@ -181,6 +205,10 @@ int main(int argc, char** argv) {
   add_select("decode_demo_bf16", {1, 8, 128, 4096, KeyFormat::bf16});
   add_select("prefill_demo_bf16", {128, 8, 128, 4096, KeyFormat::bf16});
   add_select("decode_glm_bf16", {1, 32, 2048, 32768, KeyFormat::bf16});
+  if (!choose_instruction_set(argc, argv)) {
+    std::cerr << "attention_bench: this CPU does not have the instruction set that --simd names\n";
+    return 1;
+  }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
