@@ -66,7 +66,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 // In single quotes for every shell: ' becomes '\''.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
     if (c == '\'') {
@@ -85,11 +85,11 @@ std::string bash_script(const std::vector<CommandInfo>& commands) {
     for (const OptionInfo& option : command.options)
       options.insert(options.end(), option.names.begin(), option.names.end());
     names += concat(names.empty() ? "" : " ", command.name);
-    cases += concat("    ", command.name, ") options=", quoted(joined(options)),
-                    "; words=", quoted(joined(command.words)), " ;;\n");
+    cases += concat("    ", command.name, ") options=", in_quotes(joined(options)),
+                    "; words=", in_quotes(joined(command.words)), " ;;\n");
   }
   for (const char* option : {"--device", "--cache", "--type"}) {
-    values += concat("    ", option, ") COMPREPLY=($(compgen -W ", quoted(joined(values_of(option))),
+    values += concat("    ", option, ") COMPREPLY=($(compgen -W ", in_quotes(joined(values_of(option))),
                      " -- \"$current\")); return ;;\n");
   }
   return concat(
@@ -99,7 +99,7 @@ std::string bash_script(const std::vector<CommandInfo>& commands) {
       "  COMPREPLY=()\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
       "    COMPREPLY=($(compgen -W ",
-      quoted(names + " --help --version"),
+      in_quotes(names + " --help --version"),
       " -- \"$current\"))\n"
       "    return\n"
       "  fi\n"
@@ -131,7 +131,7 @@ std::string zsh_escaped(std::string_view text) {
 std::string zsh_script(const std::vector<CommandInfo>& commands) {
   std::string names, cases;
   for (const CommandInfo& command : commands) {
-    names += concat("    ", quoted(command.name + ":" + zsh_escaped(command.help)), "\n");
+    names += concat("    ", in_quotes(command.name + ":" + zsh_escaped(command.help)), "\n");
     cases += concat("    ", command.name, ") _arguments");
     for (const OptionInfo& option : command.options) {
       for (const std::string& name : option.names) {
@@ -139,11 +139,11 @@ std::string zsh_script(const std::vector<CommandInfo>& commands) {
         if (option.takes_value) {
           spec += option.values.empty() ? ":value:_files" : concat(":value:(", joined(option.values), ")");
         }
-        cases += concat(" \\\n      ", quoted(spec));
+        cases += concat(" \\\n      ", in_quotes(spec));
       }
     }
     cases += concat(" \\\n      ",
-                    quoted(command.words.empty() ? "*:file:_files" : concat("1:word:(", joined(command.words), ")")),
+                    in_quotes(command.words.empty() ? "*:file:_files" : concat("1:word:(", joined(command.words), ")")),
                     " ;;\n");
   }
   return concat(
@@ -174,8 +174,8 @@ std::string fish_script(const std::vector<CommandInfo>& commands) {
       "complete -c winnow -n __fish_use_subcommand -f -l help -s h -d 'Print help'\n"
       "complete -c winnow -n __fish_use_subcommand -f -l version -d 'Print the version'\n";
   for (const CommandInfo& command : commands) {
-    text +=
-        concat("complete -c winnow -n __fish_use_subcommand -f -a ", command.name, " -d ", quoted(command.help), "\n");
+    text += concat("complete -c winnow -n __fish_use_subcommand -f -a ", command.name, " -d ", in_quotes(command.help),
+                   "\n");
     const std::string here = concat("complete -c winnow -n '__fish_seen_subcommand_from ", command.name, "'");
     for (const OptionInfo& option : command.options) {
       text += here;
@@ -183,11 +183,11 @@ std::string fish_script(const std::vector<CommandInfo>& commands) {
         text += name.starts_with("--") ? concat(" -l ", name.substr(2)) : concat(" -s ", name.substr(1));
       }
       if (option.takes_value) {
-        text += option.values.empty() ? " -r" : concat(" -x -a ", quoted(joined(option.values)));
+        text += option.values.empty() ? " -r" : concat(" -x -a ", in_quotes(joined(option.values)));
       }
-      text += concat(" -d ", quoted(option.help), "\n");
+      text += concat(" -d ", in_quotes(option.help), "\n");
     }
-    if (!command.words.empty()) text += concat(here, " -f -a ", quoted(joined(command.words)), "\n");
+    if (!command.words.empty()) text += concat(here, " -f -a ", in_quotes(joined(command.words)), "\n");
   }
   return text;
 }

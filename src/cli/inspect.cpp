@@ -75,6 +75,14 @@ json scalar_json(const gguf::Value& value) {
       value.data);
 }
 
+// Packed numbers are doubles whatever they were in the file.
+json number_json(gguf::ValueType type, double number) {
+  using gguf::ValueType;
+  if (type == ValueType::boolean) return number != 0;
+  if (type == ValueType::f32 || type == ValueType::f64) return number;
+  return static_cast<int64_t>(number);
+}
+
 // Long arrays show their beginning: a vocabulary is not worth 150,000 lines.
 json value_json(const gguf::Value& value, bool& cut) {
   if (!value.is_array()) return scalar_json(value);
@@ -82,7 +90,7 @@ json value_json(const gguf::Value& value, bool& cut) {
   const std::size_t count = std::max(value.strings.size(), value.numbers.size());
   for (std::size_t i = 0; i < std::min(count, kShownElements); ++i) {
     if (value.strings.empty()) {
-      list.push_back(value.numbers[i]);
+      list.push_back(number_json(value.element_type, value.numbers[i]));
     } else {
       list.push_back(value.strings[i]);
     }
