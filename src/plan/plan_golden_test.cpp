@@ -31,6 +31,9 @@ constexpr const char* kDevices[] = {"8x rtx-pro-6000",
 
 struct Golden {
   std::string model, device;
+  friend std::ostream& operator<<(std::ostream& out, const Golden& golden) {
+    return out << golden.model << " on " << golden.device;
+  }
 };
 
 std::string slug(const std::string& text) {

@@ -71,16 +71,20 @@ std::string device_text(const Plan& plan) {
   return text;
 }
 
+std::string indented(const std::string& text) {
+  std::string result;
+  bool line_begins = true;
+  for (char c : text) {
+    if (line_begins && c != '\n') result += "  ";
+    result.push_back(c);
+    line_begins = c == '\n';
+  }
+  return result;
+}
+
 std::string path_text(const Plan& plan) {
   const char* aside = plan.path.ignore_absence ? "  (as if every backend were in this build)" : "";
-  return concat("Path", aside, "\n  ", [&] {
-    std::string text = explain(plan.path);
-    for (std::size_t at = text.find('\n'); at != std::string::npos && at + 1 < text.size();
-         at = text.find('\n', at + 1)) {
-      text.insert(at + 1, "  ");
-    }
-    return text;
-  }());
+  return concat("Path", aside, "\n", indented(explain(plan.path)));
 }
 
 // "78 layers x 1,152 B": the part that every layer has.
