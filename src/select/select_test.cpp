@@ -159,7 +159,8 @@ TEST(Select, AnAbsentRowWithoutPredicatesIsRefusedAtEveryStep) {
 TEST(Select, AModelWithoutIndexerHasNoSelectStep) {
   AttentionNeeds needs = glm_needs();
   needs.index_heads = 0;
-  const AttentionPath path = chosen(Rows(), needs, l4());
+  const Rows rows;
+  const AttentionPath path = chosen(rows, needs, l4());
   EXPECT_EQ(path.steps.size(), 3u);
   EXPECT_EQ(path.step("index select").chosen, nullptr);
 }
@@ -187,7 +188,8 @@ TEST(Select, AForcedBackendLeavesStepsThatItDoesNotOfferFree) {
 }
 
 TEST(Select, AForcedBackendThatRefusesIsAnErrorThatListsWhatWorks) {
-  const AttentionPath path = chosen(Rows(), glm_needs(), l4(), "cuda.special");
+  const Rows rows;
+  const AttentionPath path = chosen(rows, glm_needs(), l4(), "cuda.special");
   EXPECT_FALSE(path.admitted());
   const std::string proof = why_no_path(path);
   EXPECT_NE(proof.find("because nothing here does prefill attention, decode attention:\n"
@@ -238,7 +240,8 @@ TEST(Select, ChangesThatAreNamedWereTriedAndWork) {
 }
 
 TEST(Select, AnAdmittedPathHasNoProofAgainstIt) {
-  const AttentionPath path = chosen(Rows(), glm_needs(), l4());
+  const Rows rows;
+  const AttentionPath path = chosen(rows, glm_needs(), l4());
   EXPECT_TRUE(why_no_path(path).empty());
   EXPECT_TRUE(changes_that_help(path).empty());
 }
