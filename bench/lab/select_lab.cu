@@ -81,7 +81,7 @@ void report(bool good, const std::string& what) {
 
 // ---------------------------------------------------------------------------------------------- top-k alone
 
-enum class Pattern { normal, equal, two, zeros, nans, infs, up, down, border, peaky, count };
+enum class Pattern { normal, equal, two, zeros, nans, infs, up, down, border, peaky, striped, count };
 
 std::vector<float> make_scores(Pattern pattern, int rows, int64_t pitch, int width, Rng& rng) {
   std::vector<float> s(static_cast<std::size_t>(rows * pitch), std::nanf(""));
@@ -98,6 +98,7 @@ std::vector<float> make_scores(Pattern pattern, int rows, int64_t pitch, int wid
         case Pattern::up: x = static_cast<float>(i) * 0.37f - 100.0f; break;
         case Pattern::down: x = 100.0f - static_cast<float>(i) * 0.37f; break;
         case Pattern::border: x = x > 2.2f ? x : x > -1.0f ? 0.125f : x; break;
+        case Pattern::striped: x = i / 128 % 32 == 5 ? x + 20.0f : x; break;  // all of one segment's
         case Pattern::peaky: x = std::exp(8 * x); break;
         default: break;
       }
@@ -608,14 +609,14 @@ void bench_topk(int rows, int width, const DeviceInfo& device) {
 int run_checks(unsigned seed, bool small) {
   const DeviceInfo device = device_info();
   Rng rng(seed);
-  const int widths[] = {1, 5, 2047, 2048, 2049, 4097, 32767, 32768, 32769, 131072, 1 << 20};
+  const int widths[] = {1, 5, 2047, 2048, 2049, 4097, 32767, 32768, 32769, 70001, 131072, 400000, 1 << 20};
   const int ks[] = {1, 5, 64, 2048, 3000, 4096};
   int cases = 0;
   for (int width : widths) {
     if (small && width > 40000) continue;
     for (int k : ks) {
       for (int pattern = 0; pattern < static_cast<int>(Pattern::count); ++pattern) {
-        if (width >= 131072 && (pattern + k) % (width > 200000 ? 5 : 2) != 0) continue;
+        if (width >= 131072 && k != 2048 && (pattern + k) % (width > 200000 ? 5 : 2) != 0) continue;
         if (small && (pattern + k + width) % 7 != 0) continue;
         const int64_t pitch = pattern % 3 == 1 ? width + 1 : (width + 3) / 4 * 4;
         check_topk(width, k, static_cast<Pattern>(pattern), pitch, device, rng);

@@ -14,6 +14,19 @@ constexpr int kDim = 128;     // elements of a key
 constexpr int kKSteps = 8;    // mma steps of 16 elements along a key
 constexpr int kHeadTile = 8;  // heads of one mma
 
+// Overlap of a launch with the end of the one before (programmatic dependent launch, sm_90 and up). A kernel that was
+// launched so must wait before it touches global memory; one that was not returns from the wait at once.
+__device__ inline void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_last_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // n / d for 0 <= n < 2^31 by one wide multiplication: with 2^shift >= 2^31 * d and multiplier = ceil(2^shift / d) the
 // error stays below 1 / d.
 struct FastDivisor {
@@ -28,6 +41,7 @@ struct FastDivisor {
   __host__ __device__ int32_t divide(int32_t n) const {
     return static_cast<int32_t>((static_cast<uint64_t>(static_cast<uint32_t>(n)) * multiplier) >> shift);
   }
+  __host__ __device__ int32_t remainder(int32_t n) const { return n - divide(n) * static_cast<int32_t>(divisor); }
 };
 
 // Which positions a token sees and where a position lies. Copies of IndexSelectBuffers' views with plain strides.
@@ -177,26 +191,27 @@ struct alignas(16) StagedQuery {
   uint4 fragment[kTiles][kKSteps / 2][32];
 };
 
-__device__ inline void load_query(float (&x)[4], const ScoreParams& p, int64_t offset) {
+// A lane's four elements of a head as they are stored; e4m3 fills x alone.
+__device__ inline uint2 load_query(const ScoreParams& p, int64_t offset) {
   if (p.q_e4m3) {
     const auto* q = static_cast<const uint8_t*>(p.q) + offset;
-    uint32_t word = 0;
-    if (p.q_vector) {
-      word = *reinterpret_cast<const uint32_t*>(q);
-    } else {
-      for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(q[i]) << (8 * i);
-    }
-    for (int i = 0; i < 4; ++i) {
-      x[i] = __half2float(__nv_cvt_fp8_to_halfraw(static_cast<uint8_t>(word >> (8 * i)), __NV_E4M3));
-    }
-    return;
+    if (p.q_vector) return {__ldg(reinterpret_cast<const uint32_t*>(q)), 0};
+    return {
+        q[0] | static_cast<uint32_t>(q[1]) << 8 | static_cast<uint32_t>(q[2]) << 16 | static_cast<uint32_t>(q[3]) << 24,
+        0};
   }
   const auto* q = static_cast<const uint16_t*>(p.q) + offset;
-  uint2 words;
-  if (p.q_vector) {
-    words = *reinterpret_cast<const uint2*>(q);
-  } else {
-    words = {q[0] | static_cast<uint32_t>(q[1]) << 16, q[2] | static_cast<uint32_t>(q[3]) << 16};
+  if (p.q_vector) return __ldg(reinterpret_cast<const uint2*>(q));
+  return {q[0] | static_cast<uint32_t>(q[1]) << 16, q[2] | static_cast<uint32_t>(q[3]) << 16};
+}
+
+__device__ inline void decode_query(float (&x)[4], uint2 words, bool e4m3) {
+  if (e4m3) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[i] = __half2float(__nv_cvt_fp8_to_halfraw(static_cast<uint8_t>(words.x >> (8 * i)), __NV_E4M3));
+    }
+    return;
   }
   x[0] = __uint_as_float(words.x << 16);
   x[1] = __uint_as_float(words.x & 0xFFFF0000u);
@@ -204,14 +219,12 @@ __device__ inline void load_query(float (&x)[4], const ScoreParams& p, int64_t o
   x[3] = __uint_as_float(words.y & 0xFFFF0000u);
 }
 
-// One warp stages head `head` of `token`: B fragments, and the weight with the scaling undone. Heads past the last are
-// zero with weight zero, and add nothing.
+// One warp stages a head: B fragments, and the weight with the scaling undone.
 template <class Keys, int kTiles>
-__device__ inline void stage_head(StagedQuery<kTiles>& staged, float* weight, const ScoreParams& p, int64_t token,
-                                  int head, int lane) {
-  float x[4] = {};
-  if (head < p.heads) load_query(x, p, token * p.q_token_stride + head * p.q_head_stride + 4 * lane);
-  float w = head < p.heads ? p.weight[token * p.weight_stride + head] : 0.0f;
+__device__ inline void stage_head(StagedQuery<kTiles>& staged, float* weight, uint2 words, float w, bool e4m3, int head,
+                                  int lane) {
+  float x[4];
+  decode_query(x, words, e4m3);
   __nv_bfloat16 narrow[4];
   if constexpr (Keys::kFp8) {
     float amax = fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3])));  // fmaxf ignores NaN
@@ -230,6 +243,30 @@ __device__ inline void stage_head(StagedQuery<kTiles>& staged, float* weight, co
   uint4& target = staged.fragment[head / kHeadTile][step / 2][4 * (head % kHeadTile) + Keys::t_of(lane)];
   reinterpret_cast<uint2*>(&target)[step % 2] = Keys::pack(narrow);
   if (lane == 0) weight[head] = w;
+}
+
+// Every kWarps-th head of `token` from head `warp` on. All loads go out before the first is used: one after the other
+// they would cost a microsecond each. Heads past the last are zero with weight zero, and add nothing.
+template <class Keys, int kTiles, int kWarps>
+__device__ inline void stage_heads(StagedQuery<kTiles>& staged, float* weight, const ScoreParams& p, int64_t token,
+                                   int warp, int lane) {
+  constexpr int kHeads = (kTiles * kHeadTile + kWarps - 1) / kWarps;
+  uint2 words[kHeads];
+  float w[kHeads];
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int head = warp + i * kWarps;
+    words[i] = {};
+    w[i] = 0;
+    if (head >= p.heads) continue;
+    words[i] = load_query(p, token * p.q_token_stride + head * p.q_head_stride + 4 * lane);
+    w[i] = __ldg(p.weight + token * p.weight_stride + head);
+  }
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int head = warp + i * kWarps;
+    if (head < kTiles * kHeadTile) stage_head<Keys>(staged, weight, words[i], w[i], p.q_e4m3, head, lane);
+  }
 }
 
 // Head sum of one accumulator tile: acc columns 2t and 2t + 1 are heads, rows g and g + 8 are keys.

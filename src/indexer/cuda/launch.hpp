@@ -7,7 +7,7 @@
 #include "core/status.hpp"
 #include "indexer/cuda/device.cuh"
 #include "indexer/cuda/select_admit.hpp"
-#include "indexer/cuda/topk.cuh"
+#include "indexer/cuda/topk_params.cuh"
 
 namespace winnow::cuda::indexer {
 
@@ -21,7 +21,12 @@ namespace winnow::cuda::indexer {
 [[nodiscard]] Status init_prefill_fp8();
 [[nodiscard]] Status init_prefill_bf16();
 
-[[nodiscard]] Status launch_topk_level(const TopkParams& params, int32_t rows, int32_t keys_per_thread,
+// `overlapped`: the launch may overlap the end of the kernel before it, which is one of this library and the same call.
+[[nodiscard]] Status launch_topk_split(const SplitParams& params, int32_t rows, int32_t keys_per_thread,
+                                       bool overlapped, bool can_overlap, cudaStream_t stream);
+[[nodiscard]] Status launch_topk_level(const TopkParams& params, int32_t rows, int32_t keys_per_thread, bool overlapped,
                                        cudaStream_t stream);
+// Whether the code that this device runs may be launched overlapped.
+[[nodiscard]] bool topk_can_overlap();
 
 }  // namespace winnow::cuda::indexer

@@ -195,6 +195,7 @@ __device__ inline float score_tile(const DecodeRing<Keys>& ring, int stage,
 template <class Keys, int kTiles, bool kVector>
 __global__ void __launch_bounds__(DecodeShape::kWarps * 32, kVector ? DecodeShape::ctas_per_sm(kTiles) : 2)
     score_decode(const __grid_constant__ ScoreParams p) {
+  let_next_kernel_start();
   extern __shared__ uint4 dynamic_shared[];
   auto& smem = *reinterpret_cast<DecodeSmem<Keys, kTiles>*>(dynamic_shared);
   const int32_t row = static_cast<int32_t>(blockIdx.x % static_cast<uint32_t>(p.rows));
@@ -220,9 +221,7 @@ __global__ void __launch_bounds__(DecodeShape::kWarps * 32, kVector ? DecodeShap
   };
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) advance(stage, first + stage * stride);
-  for (int head = warp; head < kTiles * kHeadTile; head += DecodeShape::kWarps) {
-    stage_head<Keys>(smem.query, smem.weight, p, token, head, lane);
-  }
+  stage_heads<Keys, kTiles, DecodeShape::kWarps>(smem.query, smem.weight, p, token, warp, lane);
   __syncthreads();
   uint4 b[kHeldTiles<kTiles>][kKSteps / 2];
 #pragma unroll

@@ -138,6 +138,7 @@ __device__ inline Run next_run(const Sequences& s, const Window* windows, int64_
 
 template <class Keys, int kTiles>
 __global__ void __launch_bounds__(PrefillShape::kWarps * 32, 1) score_prefill(const __grid_constant__ ScoreParams p) {
+  let_next_kernel_start();
   extern __shared__ uint4 dynamic_shared[];
   auto& smem = *reinterpret_cast<PrefillSmem<kTiles>*>(dynamic_shared);
   constexpr int kQueries = PrefillSmem<kTiles>::kQueries;
@@ -154,10 +155,11 @@ __global__ void __launch_bounds__(PrefillShape::kWarps * 32, 1) score_prefill(co
     windows[threadIdx.x] = w.count() > p.topk ? w : Window{0, 0};
   }
   __syncthreads();
-  for (int i = warp; i < count * kTiles * kHeadTile; i += PrefillShape::kWarps) {
-    const int query = i / (kTiles * kHeadTile);
+  // Warps in groups of kPart share the heads of one query.
+  constexpr int kPart = PrefillShape::kWarps / 3;
+  for (int query = warp / kPart; query < count; query += PrefillShape::kWarps / kPart) {
     if (windows[query].count() == 0) continue;
-    stage_head<Keys>(smem.query[query], smem.weight[query], p, token0 + query, i % (kTiles * kHeadTile), lane);
+    stage_heads<Keys, kTiles, kPart>(smem.query[query], smem.weight[query], p, token0 + query, warp % kPart, lane);
   }
   __syncthreads();
 

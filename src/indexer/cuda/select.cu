@@ -2,6 +2,8 @@
 // run_select: for each share of the tokens that the workspace holds scores for, one launch of scores, then the levels
 // of the top-k, all on one stream. No value from device memory steers a launch.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "core/checked.hpp"
@@ -86,12 +88,55 @@ Status launch_scores(ScoreParams s, const IndexSelectProblem& p, const SelectPla
 }
 
 struct Lists {
-  float* values;
-  int32_t* positions;
+  float* values;       // [rows, stride]
+  int32_t* positions;  // [rows, stride]
+  std::byte* survivors;
+  int64_t stride;  // entries
 };
 
+// Room for `entries` pairs per row, cut into the lists of all levels and, for split rows, the survivors behind them.
+Lists make_lists(void* memory, int64_t rows, int64_t entries, const TopkPlan& plan) {
+  const int64_t stride =
+      entries - ceil_div(plan.split.segments > 0 ? plan.split.row_bytes : 0, 8 * kListAlign) * kListAlign;
+  auto* values = static_cast<float*>(memory);
+  auto* positions = reinterpret_cast<int32_t*>(values + rows * stride);
+  return {values, positions, reinterpret_cast<std::byte*>(positions + rows * stride), stride};
+}
+
+// Per device, set by init_select: 0 unknown (as no), 1 no, 2 yes.
+constexpr int kMaxDevices = 64;
+std::array<std::atomic<uint8_t>, kMaxDevices> overlap_of_device{};
+
+bool can_overlap() {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= kMaxDevices) return false;
+  return overlap_of_device[static_cast<std::size_t>(device)].load(std::memory_order_relaxed) == 2;
+}
+
+// The lists of the slow way first, then what the first launch leaves for the second.
+Status launch_split(TopkParams t, const TopkSplit& split, int32_t rows, Lists lists, bool overlapped,
+                    cudaStream_t stream) {
+  t.out_values = lists.values;
+  t.out_positions = lists.positions;
+  indexer::SplitParams s{};
+  s.segments = FastDivisor(static_cast<uint32_t>(split.segments));
+  s.blocks = split.keys_per_thread * kTopkThreads / kSplitBlock;
+  s.rank = split.rank;
+  s.capacity = FastDivisor(static_cast<uint32_t>(split.capacity));
+  s.survivors = reinterpret_cast<uint8_t*>(lists.survivors);
+  s.survivors_stride = split.row_bytes;
+  s.row = t;
+  return indexer::launch_topk_split(s, rows, split.keys_per_thread, overlapped, can_overlap(), stream);
+}
+
 // Every level writes its lists behind those of the level before.
-Status launch_topk(TopkParams t, const TopkPlan& plan, int32_t rows, Lists lists, cudaStream_t stream) {
+// after_scores: the kernel before on the stream is the scorer of the same call.
+Status launch_topk(TopkParams t, const TopkPlan& plan, int32_t rows, Lists lists, bool after_scores,
+                   cudaStream_t stream) {
+  const bool overlap = can_overlap();
+  t.list_stride = lists.stride;
+  t.entries = t.sequences.max_len;
+  if (plan.split.segments > 0) return launch_split(t, plan.split, rows, lists, overlap && after_scores, stream);
   int64_t written = 0;  // entries of a row used by the lists so far
   for (int32_t l = 0; l < plan.levels; ++l) {
     const TopkLevel& level = plan.level[static_cast<std::size_t>(l)];
@@ -100,7 +145,7 @@ Status launch_topk(TopkParams t, const TopkPlan& plan, int32_t rows, Lists lists
     const bool last = l + 1 == plan.levels;
     t.out_values = last ? nullptr : lists.values + written;
     t.out_positions = last ? nullptr : lists.positions + written;
-    WINNOW_TRY(indexer::launch_topk_level(t, rows, level.keys_per_thread, stream));
+    WINNOW_TRY(indexer::launch_topk_level(t, rows, level.keys_per_thread, overlap && (l > 0 || after_scores), stream));
     t.scores = nullptr;
     t.in_values = t.out_values;
     t.in_positions = t.out_positions;
@@ -110,11 +155,10 @@ Status launch_topk(TopkParams t, const TopkPlan& plan, int32_t rows, Lists lists
   return {};
 }
 
-TopkParams topk_params(int32_t topk, int64_t list_entries) {
+TopkParams topk_params(int32_t topk) {
   TopkParams t{};
   t.topk = topk;
   t.list_length = static_cast<int32_t>(ceil_div(topk, kListAlign) * kListAlign);
-  t.list_stride = list_entries;
   return t;
 }
 
@@ -133,13 +177,12 @@ Status run_select(const IndexSelectProblem& p, const IndexSelectBuffers& b, cons
   const SelectPlan plan = plan_select(p, device, budget);
   WINNOW_TRY(need_workspace("index_select", execution, plan.workspace_bytes));
   auto* scores = reinterpret_cast<float*>(execution.workspace);
-  float* values = scores + plan.rows * plan.pitch;
-  const Lists lists{values, reinterpret_cast<int32_t*>(values + plan.rows * plan.list_entries)};
+  const Lists lists = make_lists(scores + plan.rows * plan.pitch, plan.rows, plan.list_entries, plan.topk);
   const auto stream = static_cast<cudaStream_t>(execution.stream);
   const bool prefill = many_queries(p, b);
 
   ScoreParams s = score_params(p, b, plan, scores);
-  TopkParams t = topk_params(p.topk, plan.list_entries);
+  TopkParams t = topk_params(p.topk);
   t.sequences = s.sequences;
   t.scores = scores;
   t.pitch = plan.pitch;
@@ -151,13 +194,18 @@ Status run_select(const IndexSelectProblem& p, const IndexSelectBuffers& b, cons
   for (int32_t first = 0; first < p.tokens; first += plan.rows) {
     s.first_token = t.first_token = first;
     s.rows = std::min(plan.rows, p.tokens - first);
-    if (p.max_len > p.topk) WINNOW_TRY(launch_scores(s, p, plan, device, prefill, stream));
-    WINNOW_TRY(launch_topk(t, plan.topk, s.rows, lists, stream));
+    const bool scored = p.max_len > p.topk;
+    if (scored) WINNOW_TRY(launch_scores(s, p, plan, device, prefill, stream));
+    WINNOW_TRY(launch_topk(t, plan.topk, s.rows, lists, scored, stream));
   }
   return {};
 }
 
 Status init_select(const DeviceInfo&) {
+  int device = 0;
+  if (cudaGetDevice(&device) == cudaSuccess && device >= 0 && device < kMaxDevices) {
+    overlap_of_device[static_cast<std::size_t>(device)] = indexer::topk_can_overlap() ? 2 : 1;
+  }
   WINNOW_TRY(indexer::init_decode_fp8());
   WINNOW_TRY(indexer::init_decode_bf16());
   WINNOW_TRY(indexer::init_prefill_fp8());
@@ -171,21 +219,21 @@ int64_t topk_workspace_bytes(int32_t rows, int32_t width, int32_t topk) {
 Status run_topk(const TopkRows& r, const DeviceInfo& device, const Execution& execution) {
   if (r.rows == 0) return {};
   const int64_t entries = list_entries_bound(r.width, r.topk);
+  const bool vector = aligned(r.scores, 16) && r.pitch % 4 == 0;
   WINNOW_TRY(need_workspace("topk", execution, topk_workspace_bytes(r.rows, r.width, r.topk)));
-  auto* values = reinterpret_cast<float*>(execution.workspace);
-  const Lists lists{values, reinterpret_cast<int32_t*>(values + r.rows * entries)};
-  TopkParams t = topk_params(r.topk, entries);
+  const TopkPlan plan = plan_topk(r.width, r.topk, r.rows, std::max(device.units, 1), vector);
+  const Lists lists = make_lists(execution.workspace, r.rows, entries, plan);
+  TopkParams t = topk_params(r.topk);
   t.sequences.len = r.len;
   t.sequences.sequences = 1;
   t.sequences.max_len = r.width;
   t.scores = r.scores;
   t.pitch = r.pitch;
-  t.vector = aligned(r.scores, 16) && r.pitch % 4 == 0;
+  t.vector = vector;
   t.out = r.out;
   t.out_stride = r.out_stride;
   t.out_len = r.out_len;
-  return launch_topk(t, plan_topk(r.width, r.topk, r.rows, std::max(device.units, 1)), r.rows, lists,
-                     static_cast<cudaStream_t>(execution.stream));
+  return launch_topk(t, plan, r.rows, lists, false, static_cast<cudaStream_t>(execution.stream));
 }
 
 }  // namespace winnow::cuda

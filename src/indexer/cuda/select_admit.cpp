@@ -2,6 +2,7 @@
 #include "indexer/cuda/select_admit.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/checked.hpp"
 
@@ -9,8 +10,9 @@ namespace winnow::cuda {
 namespace {
 
 constexpr int64_t kSingleLevel = int64_t{kTopkThreads} * kMaxKeysPerThread;
-// What a CTA of the top-k costs besides its keys, in keys per thread: barriers and the launch.
-constexpr int64_t kFixedCost = 16;
+// What CTAs of the top-k cost besides their keys, in keys per thread of one wave (0.11 us on an H200): barriers,
+// launch.
+constexpr int64_t kFixedCost = 54, kFilterCost = 41, kFinishCost = 75;
 constexpr int64_t kLevelBytesPerEntry = 8;  // key and position
 
 int32_t keys_per_thread(int64_t entries) {
@@ -21,7 +23,11 @@ int32_t keys_per_thread(int64_t entries) {
 
 int64_t padded(int64_t topk) { return ceil_div(topk, kListAlign) * kListAlign; }
 
-int64_t cost(int64_t ctas, int64_t keys, int32_t units) { return ceil_div(ctas, units) * (keys + kFixedCost); }
+// CTAs of 16 keys per thread and fewer share an SM by twos.
+int64_t waves(int64_t ctas, int64_t keys, int32_t units) {
+  return ceil_div(ctas, int64_t{units} * (keys <= 16 ? 2 : 1));
+}
+int64_t cost(int64_t ctas, int64_t keys, int32_t units) { return waves(ctas, keys, units) * (keys + kFixedCost); }
 
 // Keys per thread of the level that reads `entries`, more than one CTA takes. A segment is at least 8 lists long, so
 // that lists stay an eighth of what they were made from; then the cheaper of the sizes, counting the level after it.
@@ -44,6 +50,26 @@ int32_t choose_segment(int64_t entries, int32_t topk, int32_t rows, int32_t unit
   return best;
 }
 
+// Two launches for rows longer than one CTA takes, as far as the second holds what the first leaves.
+TopkSplit plan_split(int64_t width, int32_t topk) {
+  constexpr int64_t kBlock = kSplitBlock, kBlocksPerKey = kTopkThreads / kBlock;
+  constexpr int32_t kSlack = 16;
+  TopkSplit split;
+  if (width <= kSingleLevel || width > int64_t{kSplitBlocks} * kBlock) return split;
+  split.keys_per_thread = 8;
+  while (ceil_div(width, kBlock) > split.keys_per_thread * kBlocksPerKey * kSplitSegments) split.keys_per_thread *= 2;
+  const auto segments = static_cast<int32_t>(ceil_div(width, int64_t{split.keys_per_thread} * kTopkThreads));
+  // A segment's part of topk spreads like a Poisson number around its fair share: a row in which
+  // a segment holds more takes the slow way, so leave room for more than six deviations.
+  const double share = static_cast<double>(topk) / segments;
+  split.rank = static_cast<int32_t>(share + 5.5 * std::sqrt(share)) + 6;
+  split.capacity = static_cast<int32_t>(round_up(split.rank + kSlack, 8));
+  const bool fits = segments * split.capacity <= kSplitEntries && split.rank <= kTopkThreads;
+  split.segments = fits ? segments : 0;
+  split.row_bytes = round_up(segments * (int64_t{split.capacity} * 10 + 8) + int64_t{kSplitBlocks} * 2, 16);
+  return split;
+}
+
 int64_t row_bytes_bound(int64_t pitch, int32_t topk) {
   return pitch * 4 + list_entries_bound(pitch, topk) * kLevelBytesPerEntry;
 }
@@ -52,23 +78,33 @@ int64_t pitch_of(int64_t max_len) { return ceil_div(std::max<int64_t>(max_len, 1
 
 }  // namespace
 
-TopkPlan plan_topk(int64_t width, int32_t topk, int32_t rows, int32_t units) {
+TopkPlan plan_topk(int64_t width, int32_t topk, int32_t rows, int32_t units, bool vector) {
   TopkPlan plan;
-  int64_t entries = std::max<int64_t>(width, 1);
+  int64_t entries = std::max<int64_t>(width, 1), tree_cost = 0;
   while (entries > kSingleLevel && plan.levels < kMaxLevels - 1) {
     TopkLevel& level = plan.level[static_cast<std::size_t>(plan.levels++)];
     level.entries = entries;
     level.keys_per_thread = choose_segment(entries, topk, rows, units);
     level.segments = static_cast<int32_t>(ceil_div(entries, int64_t{level.keys_per_thread} * kTopkThreads));
+    tree_cost += cost(int64_t{rows} * level.segments, level.keys_per_thread, units);
     entries = level.segments * padded(topk);
   }
   plan.level[static_cast<std::size_t>(plan.levels++)] = {keys_per_thread(entries), 1, entries};
+  tree_cost += cost(rows, keys_per_thread(entries), units);
+  if (!vector) return plan;
+  const TopkSplit split = plan_split(width, topk);
+  const int64_t filters = waves(int64_t{rows} * split.segments, split.keys_per_thread, units);
+  const int64_t split_cost = filters * (split.keys_per_thread + kFilterCost) + ceil_div(rows, units) * kFinishCost;
+  if (split.segments > 0 && split_cost < tree_cost) plan.split = split;
   return plan;
 }
 
 // A level leaves at most entries / 8 + one list; the sum over levels is below entries / 7 + 8 / 7 of a list per level.
 int64_t list_entries_bound(int64_t width, int32_t topk) {
-  return width <= kSingleLevel ? 0 : padded(width / 7) + (kMaxLevels + 2) * padded(topk);
+  if (width <= kSingleLevel) return 0;
+  constexpr int64_t kSplitPairs =
+      (kSplitEntries * 10 + kSplitSegments * 8 + kSplitBlocks * 2 + 16) / kLevelBytesPerEntry;
+  return padded(width / 7) + (kMaxLevels + 2) * padded(topk) + padded(kSplitPairs);
 }
 
 SelectPlan plan_select(const IndexSelectProblem& p, const DeviceInfo& device, int64_t budget) {
@@ -109,11 +145,12 @@ Verdict admits_select(const IndexSelectProblem& p, const DeviceInfo& device) {
   v.launch.heads_per_block = tiles * 8;
   v.launch.rows_per_tile = DecodeShape::tile_keys(p.keys);
   v.launch.stages = DecodeShape::kStages;
-  v.launch.splits = plan.topk.level[0].segments;
+  const bool split = plan.topk.split.segments > 0;
+  v.launch.splits = split ? plan.topk.split.segments : plan.topk.level[0].segments;
   v.launch.shared_bytes = shared;
   v.launch.workspace_bytes = plan.workspace_bytes;
-  v.launch.note = concat("portable mma.sync, ", plan.rows, " rows of scores at a time, ", plan.topk.levels,
-                         plan.topk.levels == 1 ? " selection" : " selections in a row");
+  v.launch.note = concat("portable mma.sync, ", plan.rows, " rows of scores at a time, top-k in ",
+                         split ? 2 : plan.topk.levels, split || plan.topk.levels > 1 ? " launches" : " launch");
   return v;
 }
 

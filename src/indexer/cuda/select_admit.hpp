@@ -25,6 +25,8 @@ inline constexpr int kMaxKeysPerThread = 64;  // kept in registers: 32768 values
 inline constexpr int kMaxLevels = 8;
 inline constexpr int64_t kSelectWorkspace = int64_t{256} << 20;  // the most that a plan asks for
 inline constexpr int kListAlign = 4;                             // list entries, for 16-byte loads
+inline constexpr int kSplitBlock = 128;                          // scores of a warp's 16-byte loads
+inline constexpr int kSplitSegments = 64, kSplitBlocks = 4096, kSplitEntries = 6144;  // limits of topk_split.cuh
 
 // One level of the tree: every CTA takes `keys_per_thread * kTopkThreads` entries of a row down to topk.
 struct TopkLevel {
@@ -33,9 +35,18 @@ struct TopkLevel {
   int64_t entries = 0;          // entries of a row that this level reads
 };
 
+// The two launches for long rows (topk_split.cuh). Not used: segments 0.
+struct TopkSplit {
+  int32_t segments = 0;         // CTAs per row of the first launch
+  int32_t keys_per_thread = 0;  // 8 or 16
+  int32_t rank = 0, capacity = 0;
+  int64_t row_bytes = 0;  // of what the first launch leaves for the second
+};
+
 struct TopkPlan {
-  int32_t levels = 0;
+  int32_t levels = 0;  // of the tree, which runs when there is no split
   std::array<TopkLevel, kMaxLevels> level{};
+  TopkSplit split;
 };
 
 // Heads of a score tile come in groups of 8, the n of an mma; 8, 16, 32 and 64 are compiled.
@@ -76,7 +87,8 @@ struct SelectPlan {
 };
 
 // The tree for rows of `width` entries; `rows` of them run at a time on `units` multiprocessors.
-[[nodiscard]] TopkPlan plan_topk(int64_t width, int32_t topk, int32_t rows, int32_t units);
+// Split rows want 16-byte loads.
+[[nodiscard]] TopkPlan plan_topk(int64_t width, int32_t topk, int32_t rows, int32_t units, bool vector = true);
 // Pairs per row that the levels between the first and the last write; never less than any plan_topk needs.
 [[nodiscard]] int64_t list_entries_bound(int64_t width, int32_t topk);
 // Workspace of plan_select never shrinks when tokens, topk or max_len grow. `budget` caps it, one row at least.

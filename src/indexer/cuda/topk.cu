@@ -6,15 +6,28 @@
 
 namespace winnow::cuda::indexer {
 
-Status launch_topk_level(const TopkParams& params, int32_t rows, int32_t keys_per_thread, cudaStream_t stream) {
-  const auto ctas = static_cast<uint32_t>(int64_t{rows} * params.segments);
+Status launch_topk_level(const TopkParams& params, int32_t rows, int32_t keys_per_thread, bool overlapped,
+                         cudaStream_t stream) {
+  const int64_t ctas = int64_t{rows} * params.segments;
+  const auto launch = [&](void (*kernel)(TopkParams)) {
+    return launch_overlapped(kernel, "topk_level", params, ctas, overlapped, stream);
+  };
   switch (keys_per_thread) {
-    case 8: topk_level<8><<<ctas, kTopkThreads, 0, stream>>>(params); break;
-    case 16: topk_level<16><<<ctas, kTopkThreads, 0, stream>>>(params); break;
-    case 32: topk_level<32><<<ctas, kTopkThreads, 0, stream>>>(params); break;
-    default: topk_level<64><<<ctas, kTopkThreads, 0, stream>>>(params); break;
+    case 8: return launch(topk_level<8>);
+    case 16: return launch(topk_level<16>);
+    case 32: return launch(topk_level<32>);
+    default: return launch(topk_level<64>);
   }
-  return launch_status("topk_level");
+}
+
+// Code for sm_90 and up waits for the kernel before it; what was compiled for less does not know how.
+bool topk_can_overlap() {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, topk_level<8>) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return attributes.ptxVersion >= 90;
 }
 
 }  // namespace winnow::cuda::indexer

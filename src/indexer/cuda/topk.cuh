@@ -24,6 +24,7 @@
 
 #include "indexer/cuda/device.cuh"
 #include "indexer/cuda/select_admit.hpp"
+#include "indexer/cuda/topk_params.cuh"
 
 namespace winnow::cuda::indexer {
 
@@ -36,30 +37,6 @@ constexpr uint32_t kEmpty = 0xFFFFFFFF;         // bits of an unused list entry;
 constexpr uint32_t kNan = 0x7FC00000;
 constexpr uint32_t kKeyOfMinusInf = 0x007FFFFF;
 static_assert(kTopkWarps == 16 && kBinsPerThread == 4);
-
-struct TopkParams {
-  Sequences sequences;
-  // Input of the first level: scores, column = position. Later levels: lists of (value, position).
-  const float* scores;  // null on later levels
-  int64_t pitch;
-  bool vector;  // 16-byte loads of scores
-  const float* in_values;
-  const int32_t* in_positions;
-  int64_t in_stride;          // entries from one row to the next
-  int32_t entries;            // of a row that this level reads
-  int32_t segments;           // CTAs per row
-  int32_t topk, list_length;  // list_length: topk rounded up to kListAlign
-  // Output of every level but the last; null on the last.
-  float* out_values;
-  int32_t* out_positions;
-  int64_t list_stride;
-  // Output of the last level.
-  int32_t* out;
-  int64_t out_stride;
-  int32_t* out_len;  // may be null
-  bool output_slots;
-  int32_t first_token;  // token of row 0
-};
 
 // Order-preserving: a > b as scores iff key_of(a) > key_of(b). NaN is 1, empty is 0, -inf is 0x007FFFFF.
 __device__ inline uint32_t key_of(float score) {
@@ -440,14 +417,14 @@ __device__ inline uint32_t gather_candidates(TopkSmem& smem, const float (&x)[kK
 }
 
 template <int kKeys>
-__device__ inline uint32_t choose_candidates(TopkSmem& smem, uint32_t total, int32_t topk) {
+__device__ inline RegisterKeys<kKeys> candidate_keys(const TopkSmem& smem, uint32_t total) {
   RegisterKeys<kKeys> keys;
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) {
     const auto at = static_cast<uint32_t>(entry_of(i / 4) + i % 4);
     keys.key[i] = at < total ? key_of(smem.candidate[at]) : 0;
   }
-  return choose<true>(smem, keys, topk);
+  return keys;
 }
 
 constexpr uint32_t kTooMany = 0xFFFFFFFF;
@@ -468,8 +445,8 @@ __device__ inline uint32_t choose_by_bound(TopkSmem& smem, const TopkParams& p, 
   if (bound < kKeyOfMinusInf) return kTooMany;  // NaN must be chosen too
   const uint32_t total = gather_candidates(smem, x, value_of(bound));
   if (total > kCandidates) return kTooMany;
-  return total <= 8 * kTopkThreads ? choose_candidates<8>(smem, total, p.topk)
-                                   : choose_candidates<12>(smem, total, p.topk);
+  return total <= 8 * kTopkThreads ? choose<true>(smem, candidate_keys<8>(smem, total), p.topk)
+                                   : choose<true>(smem, candidate_keys<12>(smem, total), p.topk);
 }
 
 template <int kKeys>
@@ -546,6 +523,8 @@ __global__ void __launch_bounds__(kTopkThreads, kKeys <= 16 ? 2 : 1) topk_level(
   __shared__ TopkSmem smem;
   const int32_t row = static_cast<int32_t>(blockIdx.x / static_cast<uint32_t>(p.segments));
   const int32_t segment = static_cast<int32_t>(blockIdx.x % static_cast<uint32_t>(p.segments));
+  let_next_kernel_start();
+  wait_for_last_kernel();
   const Window w = window_of(p.sequences, p.first_token + row);
   const bool last = p.out_values == nullptr;
   if (w.count() <= p.topk) {  // nothing was scored, lists of this row are never read
