@@ -155,10 +155,18 @@ TEST(Verify, JsonSaysTheSameAsTheReport) {
 
 // The trained model ---------------------------------------------------------------------------------------------------
 
+// Under a sanitizer the long prompts take minutes and touch no other line of code than the short ones.
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t kLongest = 700;
+constexpr int kCodes = 1;
+#else
+constexpr std::size_t kLongest = 8192;
+constexpr int kCodes = 4;
+#endif
+
 // Prompts of at most `longest` tokens, in the order of the file.
-Golden tiny_golden(std::size_t longest, bool text) {
+Golden tiny_golden(std::size_t longest) {
   Golden golden = golden_of("tests/data/tiny/golden.safetensors");
-  if (!text) golden.inputs.clear();
   const Status added = read_generations(read_file("tests/data/tiny/golden_generate.json"), golden);
   EXPECT_TRUE(added.ok()) << added.message();
   std::erase_if(golden.generations, [&](const GoldenGeneration& g) { return g.prompt.size() > longest; });
@@ -166,19 +174,20 @@ Golden tiny_golden(std::size_t longest, bool text) {
 }
 
 TEST(VerifyTiny, QuantisedWeightsKeepTheLikelihoodAndFindTheCodes) {
-  const VerifyReport report = report_of("models/winnow-tiny-q8_0.gguf", tiny_golden(8192, true));
+  const VerifyReport report = report_of("models/winnow-tiny-q8_0.gguf", tiny_golden(kLongest));
   std::cout << to_text(report);
   EXPECT_TRUE(report.passed());
   EXPECT_FALSE(report.exact);
   int codes = 0;
   for (const VerifyCase& c : report.cases) codes += c.code.empty() ? 0 : 1;
-  EXPECT_EQ(codes, 4);
+  EXPECT_EQ(codes, kCodes);
+  if (kCodes < 4) std::cout << "[  SKIPPED ] codes in prompts of more than " << kLongest << " tokens: too slow here\n";
 }
 
 TEST(VerifyTiny, TheCheckpointAgreesInEverything) {
   const std::string folder = "../shared/models/tiny";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not here: the 46 MB checkpoint is not copied";
-  const VerifyReport report = report_of(folder, tiny_golden(8192, true));
+  const VerifyReport report = report_of(folder, tiny_golden(kLongest));
   std::cout << to_text(report);
   EXPECT_TRUE(report.passed());
   EXPECT_TRUE(report.exact);
