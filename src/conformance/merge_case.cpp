@@ -35,16 +35,7 @@ MergeCase::MergeCase(const CaseSpec& spec) : Case(spec) {
   }
   buffers.part_out = TensorView<const float>(out, {p.parts, p.tokens, p.q_heads, p.d_v});
   buffers.part_lse = TensorView<const float>(lse, {p.parts, p.tokens, p.q_heads});
-  const std::string& kind = spec.word("sink");
-  if (kind != "none") {
-    auto* sink = image_.add_array<float>("sink", Role::input, p.q_heads);
-    for (int32_t h = 0; h < p.q_heads; ++h) {
-      const float logit = 4.0f * random.normal();
-      sink[h] = kind == "zero" ? 0.0f : kind == "per_head" ? logit : std::numeric_limits<float>::infinity();
-      if (kind == "neg_inf") sink[h] = -sink[h];
-    }
-    buffers.sink = TensorView<const float>(sink, {p.q_heads});
-  }
+  buffers.sink = add_sink(image_, random, spec, p.q_heads);
   buffers.out = add_heads(image_, "out", Role::output, p.out_type, p.tokens, p.q_heads, p.d_v, spec.word("strides"));
   buffers.lse = TensorView<float>(image_.add_array<float>("lse", Role::output, rows), {p.tokens, p.q_heads});
   image_.seal();

@@ -76,6 +76,11 @@ RowFormat row_format_of(const CaseSpec& spec) {
   return text == "f32" ? RowFormat::f32 : text == "bf16" ? RowFormat::bf16 : RowFormat::v32_fp8;
 }
 
+KeyFormat key_format_of(const CaseSpec& spec) {
+  const std::string& text = spec.word("keys");
+  return text == "f32" ? KeyFormat::f32 : text == "bf16" ? KeyFormat::bf16 : KeyFormat::fp8;
+}
+
 DType dtype_of(const CaseSpec& spec, std::string_view key) {
   const std::string& text = spec.word(key);
   return text == "f32" ? DType::f32 : text == "bf16" ? DType::bf16 : DType::e4m3;
@@ -140,6 +145,18 @@ void store_element(const HeadTensor& tensor, DType type, int64_t index, float va
     case DType::e4m3: put(at, to_e4m3(value)); break;
     default: put(at, value); break;
   }
+}
+
+TensorView<const float> add_sink(Image& image, Random& random, const CaseSpec& spec, int32_t heads) {
+  const std::string& kind = spec.word("sink");
+  if (kind == "none") return {};
+  auto* sink = image.add_array<float>("sink", Role::input, heads);
+  for (int32_t h = 0; h < heads; ++h) {
+    const float logit = 4.0f * random.normal();
+    sink[h] = kind == "zero" ? 0.0f : kind == "per_head" ? logit : std::numeric_limits<float>::infinity();
+    if (kind == "neg_inf") sink[h] = -sink[h];
+  }
+  return TensorView<const float>(sink, {heads});
 }
 
 std::vector<double> take_heads(const HeadTensor& tensor, DType type, int64_t tokens, int64_t heads, int64_t width) {
@@ -211,7 +228,7 @@ MlaCase::MlaCase(const CaseSpec& spec) : Case(spec), random_(hash_bytes(spec.giv
   fill_lists(slots_data_, stride);
   buffers.q = add_heads(image_, "q", Role::input, p.activations, p.tokens, p.q_heads, p.d_qk(), strides);
   fill_q();
-  fill_sink();
+  buffers.sink = add_sink(image_, random_, spec, p.q_heads);
   buffers.out = add_heads(image_, "out", Role::output, p.activations, p.tokens, p.q_heads, p.d_v, strides);
   if (spec.word("lse") == "yes") {
     const int64_t lse_stride = p.q_heads + (padded ? 4 : 0);
@@ -340,18 +357,6 @@ void MlaCase::fill_q() {
       }
     }
   }
-}
-
-void MlaCase::fill_sink() {
-  const std::string& kind = spec_.word("sink");
-  if (kind == "none") return;
-  auto* sink = image_.add_array<float>("sink", Role::input, problem.q_heads);
-  for (int32_t h = 0; h < problem.q_heads; ++h) {
-    const float logit = 4.0f * random_.normal();
-    sink[h] = kind == "zero" ? 0.0f : kind == "per_head" ? logit : std::numeric_limits<float>::infinity();
-    if (kind == "neg_inf") sink[h] = -sink[h];
-  }
-  buffers.sink = TensorView<const float>(sink, {problem.q_heads});
 }
 
 Tolerance MlaCase::tolerance() const {

@@ -14,6 +14,7 @@ struct Geometry {
 };
 [[nodiscard]] Geometry geometry_of(const CaseSpec& spec);
 [[nodiscard]] RowFormat row_format_of(const CaseSpec& spec);
+[[nodiscard]] KeyFormat key_format_of(const CaseSpec& spec);
 [[nodiscard]] DType dtype_of(const CaseSpec& spec, std::string_view key);
 
 // Writes one row of random values in its format. values: normal, power_of_two, edges, zero, wide (cases/README.md).
@@ -33,6 +34,9 @@ struct Pool {
 [[nodiscard]] HeadTensor add_heads(Image& image, const char* name, Role role, DType type, int64_t tokens, int64_t heads,
                                    int64_t width, const std::string& strides);
 void store_element(const HeadTensor& tensor, DType type, int64_t index, float value);
+
+// The sink of a case, [heads], or no data for sink=none.
+[[nodiscard]] TensorView<const float> add_sink(Image& image, Random& random, const CaseSpec& spec, int32_t heads);
 
 // Reads the elements of a written tensor and poisons them again, so that what remains was never to be written.
 [[nodiscard]] std::vector<double> take_heads(const HeadTensor& tensor, DType type, int64_t tokens, int64_t heads,
@@ -61,7 +65,6 @@ class MlaCase final : public Case {
   void fill_lengths(int32_t* lengths);
   void fill_rows(const std::vector<bool>& listed);
   void fill_q();
-  void fill_sink();
   [[nodiscard]] int64_t length(int64_t token) const;
   [[nodiscard]] bool is_empty(int64_t token) const;
   void make_list(int64_t token, std::vector<int32_t>& list);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "conformance/mla_case.hpp"
+#include "contract/element_types.hpp"
 #include "contract/oracle.hpp"
 #include "contract/quantise.hpp"
 
@@ -23,10 +24,6 @@ uint64_t scramble(uint64_t x) {  // splitmix64's finaliser: a fixed pseudo-rando
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
   return x ^ (x >> 31);
-}
-
-KeyFormat key_format_of(const std::string& text) {
-  return text == "f32" ? KeyFormat::f32 : text == "bf16" ? KeyFormat::bf16 : KeyFormat::fp8;
 }
 }  // namespace
 
@@ -44,7 +41,7 @@ SelectCase::SelectCase(const CaseSpec& spec)
   p.index_dim = static_cast<int32_t>(spec.integer("dim"));
   p.topk = static_cast<int32_t>(spec.integer("topk"));
   p.page_size = static_cast<int32_t>(spec.integer("page_size"));
-  p.keys = key_format_of(spec.word("keys"));
+  p.keys = key_format_of(spec);
   p.q_type = dtype_of(spec, "q_type");
   p.output_slots = spec.word("output") == "slots";
   sequences_ = spec.integer("sequences") > 0 ? spec.integer("sequences") : std::max(p.tokens, 1);
@@ -152,9 +149,7 @@ bool SelectCase::is_special(int64_t position) const {
 void SelectCase::fill_key(int64_t sequence, int64_t position, std::byte* page, int64_t offset) {
   const int64_t dim = problem.index_dim;
   const HeadTensor key{page, 0, 0};
-  const DType type = problem.keys == KeyFormat::f32    ? DType::f32
-                     : problem.keys == KeyFormat::bf16 ? DType::bf16
-                                                       : DType::e4m3;
+  const DType type = key_type(problem.keys);
   float scale = 1.0f;
   if (!exact_) {
     std::vector<float> value(static_cast<std::size_t>(dim));

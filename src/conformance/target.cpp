@@ -3,22 +3,16 @@
 
 #include <vector>
 
+#include "contract/refused.hpp"
+
 namespace winnow::conformance {
 namespace {
-std::string reasons(const Verdict& verdict) {
-  std::string text;
-  for (const Refusal& refusal : verdict.refusals) {
-    text += concat(text.empty() ? "" : "; ", refusal.what, ": wants ", refusal.wanted, ", has ", refusal.found);
-  }
-  return text;
-}
-
 template <class Problem, class Buffers, class Admits, class Run>
 Outcome run_on_host(const Backend& backend, const DeviceInfo& device, const Problem& problem, const Buffers& buffers,
                     Admits admits, Run run) {
   if (run == nullptr) return refused("the operation is not offered");
   const Verdict verdict = admits(backend, problem, device);
-  if (!verdict.admitted()) return refused(reasons(verdict));
+  if (!verdict.admitted()) return refused(reasons_of(verdict));
   std::vector<std::byte> workspace(static_cast<std::size_t>(verdict.launch.workspace_bytes));
   const Execution execution{nullptr, workspace.data(), verdict.launch.workspace_bytes};
   const Status status = run(backend, problem, buffers, device, execution);

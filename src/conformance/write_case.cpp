@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "conformance/mla_case.hpp"
+#include "contract/element_types.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -47,7 +48,6 @@ Result<std::unique_ptr<Case>> WriteCase::build(const CaseSpec& spec) {
 WriteCase::WriteCase(const CaseSpec& spec) : Case(spec) {
   Random random(hash_bytes(spec.given.data(), spec.given.size()));
   const Geometry geometry = geometry_of(spec);
-  const std::string& keys = spec.word("keys");
   CacheWriteProblem& p = problem;
   p.tokens = static_cast<int32_t>(spec.integer("tokens"));
   p.d_nope = geometry.d_nope;
@@ -55,7 +55,7 @@ WriteCase::WriteCase(const CaseSpec& spec) : Case(spec) {
   p.index_dim = static_cast<int32_t>(spec.integer("index_dim"));
   p.page_size = static_cast<int32_t>(spec.integer("page_size"));
   p.rows = row_format_of(spec);
-  p.keys = keys == "f32" ? KeyFormat::f32 : keys == "bf16" ? KeyFormat::bf16 : KeyFormat::fp8;
+  p.keys = key_format_of(spec);
   p.scale_mode = spec.word("mode") == "plain" ? ScaleMode::plain : ScaleMode::power_of_two;
   p.activations = dtype_of(spec, "act");
   const bool padded = spec.word("strides") == "padded";
@@ -120,13 +120,12 @@ std::string WriteCase::compare_row(int64_t token, int64_t slot) {
   const RowLayout layout = row_layout(problem.rows, problem.d_nope, problem.d_rope);
   std::byte* got = oracle::row_address(buffers.cache, problem.page_size, slot);
   const std::byte* want = expected_rows.data() + (got - image_.block("cache").data());
-  const bool fp8 = problem.rows == RowFormat::v32_fp8;
-  const DType plain = problem.rows == RowFormat::f32 ? DType::f32 : DType::bf16;
   std::string found = compare_elements("scales", token, got + layout.scales, want + layout.scales, DType::f32,
                                        (layout.rope - layout.scales) / 4);
-  if (found.empty()) found = compare_elements("latent", token, got, want, fp8 ? DType::e4m3 : plain, problem.d_nope);
+  if (found.empty()) found = compare_elements("latent", token, got, want, latent_type(problem.rows), problem.d_nope);
   if (found.empty()) {
-    found = compare_elements("rope", token, got + layout.rope, want + layout.rope, plain, problem.d_rope);
+    found =
+        compare_elements("rope", token, got + layout.rope, want + layout.rope, rope_type(problem.rows), problem.d_rope);
   }
   std::memcpy(got, want, static_cast<std::size_t>(layout.bytes));
   return found;
@@ -135,15 +134,14 @@ std::string WriteCase::compare_row(int64_t token, int64_t slot) {
 std::string WriteCase::compare_key(int64_t token, int64_t slot) {
   const int64_t page = slot / problem.page_size * buffers.key_cache.page_stride_bytes;
   const int64_t offset = slot % problem.page_size;
-  const bool fp8 = problem.keys == KeyFormat::fp8;
-  const DType type = problem.keys == KeyFormat::f32 ? DType::f32 : fp8 ? DType::e4m3 : DType::bf16;
+  const DType type = key_type(problem.keys);
   const int64_t first = page + offset * problem.index_dim * bytes_of(type);
   const int64_t scale = page + problem.page_size * problem.index_dim + offset * 4;
   std::byte* got = buffers.key_cache.data;
   const std::byte* want = expected_keys.data();
   std::string found = compare_elements("key", token, got + first, want + first, type, problem.index_dim);
   std::memcpy(got + first, want + first, static_cast<std::size_t>(problem.index_dim * bytes_of(type)));
-  if (!fp8) return found;
+  if (problem.keys != KeyFormat::fp8) return found;
   if (found.empty()) found = compare_elements("key scale", token, got + scale, want + scale, DType::f32, 1);
   std::memcpy(got + scale, want + scale, 4);
   return found;

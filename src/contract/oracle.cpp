@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "contract/element_types.hpp"
 #include "contract/quantise.hpp"
 
 namespace winnow::oracle {
@@ -112,20 +113,18 @@ std::byte* row_address(const PagedRows& cache, int64_t page_size, int64_t slot) 
 
 void decode_row(const std::byte* row, RowFormat format, int64_t d_nope, int64_t d_rope, double* out) {
   const RowLayout layout = row_layout(format, d_nope, d_rope);
-  const DType latent = format == RowFormat::f32 ? DType::f32 : format == RowFormat::bf16 ? DType::bf16 : DType::e4m3;
-  const DType rope = format == RowFormat::f32 ? DType::f32 : DType::bf16;
   for (int64_t d = 0; d < d_nope; ++d) {
     const double scale =
         format == RowFormat::v32_fp8 ? load<float>(row + layout.scales + d / kLatentsPerScale * 4) : 1.0;
-    out[d] = element(row, latent, d) * scale;
+    out[d] = element(row, latent_type(format), d) * scale;
   }
-  for (int64_t d = 0; d < d_rope; ++d) out[d_nope + d] = element(row + layout.rope, rope, d);
+  for (int64_t d = 0; d < d_rope; ++d) out[d_nope + d] = element(row + layout.rope, rope_type(format), d);
 }
 
 double decode_key(const PagedKeys& keys, KeyFormat format, int64_t page_size, int64_t index_dim, int64_t page,
                   int64_t offset, double* out) {
   const std::byte* base = keys.data + page * keys.page_stride_bytes;
-  const DType type = format == KeyFormat::f32 ? DType::f32 : format == KeyFormat::bf16 ? DType::bf16 : DType::e4m3;
+  const DType type = key_type(format);
   for (int64_t d = 0; d < index_dim; ++d) out[d] = element(base, type, offset * index_dim + d);
   return format == KeyFormat::fp8 ? load<float>(base + page_size * index_dim + offset * 4) : 1.0;
 }

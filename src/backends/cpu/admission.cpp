@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/admission.hpp"
 
-#include <string>
-
 namespace winnow::cpu {
 namespace {
 void need_cpu(Verdict& verdict, const DeviceInfo& device) {
@@ -37,15 +35,6 @@ Verdict admits_write(const Backend&, const CacheWriteProblem& p, const DeviceInf
   need_cpu(verdict, device);
   verdict.need(is_activation(p.activations), "activations", "f32 or bf16", name_of(p.activations));
   return verdict;
-}
-
-Status refused(const char* backend, const Verdict& verdict) {
-  if (verdict.admitted()) return Status();
-  std::string reasons;
-  for (const Refusal& refusal : verdict.refusals) {
-    reasons += concat(reasons.empty() ? "" : "; ", refusal.what, ": wants ", refusal.wanted, ", has ", refusal.found);
-  }
-  return error(StatusCode::unsupported, backend, ": ", reasons);
 }
 
 }  // namespace winnow::cpu

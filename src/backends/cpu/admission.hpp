@@ -3,15 +3,13 @@
 #pragma once
 
 #include "contract/backend.hpp"
+#include "contract/refused.hpp"
 
 namespace winnow::cpu {
 
 [[nodiscard]] Verdict admits_mla(const Backend&, const SparseMlaProblem& problem, const DeviceInfo& device);
 [[nodiscard]] Verdict admits_select(const Backend&, const IndexSelectProblem& problem, const DeviceInfo& device);
 [[nodiscard]] Verdict admits_write(const Backend&, const CacheWriteProblem& problem, const DeviceInfo& device);
-
-// ok, or `unsupported` with every reason of the refusal.
-[[nodiscard]] Status refused(const char* backend, const Verdict& verdict);
 
 // The same bytes from both backends: quantisation has one definition (contract/quantise.hpp).
 [[nodiscard]] Status run_write(const Backend&, const CacheWriteProblem&, const CacheWriteBuffers&, const DeviceInfo&,

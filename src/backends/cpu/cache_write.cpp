@@ -48,7 +48,7 @@ float quantise(const Source& source, int64_t count, ScaleMode mode, QuantisedGro
 
 void write_row(const CacheWriteProblem& p, const CacheWriteBuffers& b, int64_t token, std::byte* row) {
   const RowLayout layout = row_layout(p.rows, p.d_nope, p.d_rope);
-  const DType plain = p.rows == RowFormat::f32 ? DType::f32 : DType::bf16;
+  const DType plain = rope_type(p.rows);
   const int64_t first = token * b.latent_stride;
   if (p.rows == RowFormat::v32_fp8) {
     for (int64_t d = 0; d < p.d_nope; d += kLatentsPerScale) {
@@ -68,7 +68,7 @@ void write_key(const CacheWriteProblem& p, const CacheWriteBuffers& b, int64_t t
   const int64_t offset = slot % p.page_size;
   const Source source{b.key, p.activations, token * b.key_stride};
   if (p.keys != KeyFormat::fp8) {
-    const DType type = element_type(p.keys);
+    const DType type = key_type(p.keys);
     store(source, p.index_dim, type, page + offset * p.index_dim * bytes_of(type));
     return;
   }

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "contract/element_types.hpp"
 #include "contract/paged.hpp"
-#include "contract/row_format.hpp"
 #include "core/dtype.hpp"
 
 namespace winnow::cpu {
@@ -29,10 +29,6 @@ template <class T>
 [[nodiscard]] inline std::byte* row_of(const PagedRows& cache, int64_t page_size, int64_t slot) {
   if (slot < 0 || slot >= cache.pages * page_size) return nullptr;
   return cache.data + slot / page_size * cache.page_stride_bytes + slot % page_size * cache.row_stride_bytes;
-}
-
-[[nodiscard]] constexpr DType element_type(KeyFormat format) {
-  return format == KeyFormat::f32 ? DType::f32 : format == KeyFormat::bf16 ? DType::bf16 : DType::e4m3;
 }
 
 }  // namespace winnow::cpu

@@ -31,8 +31,7 @@ std::vector<float> decode_row(const SparseMlaProblem& p, const std::byte* row) {
     }
   }
   for (int64_t d = 0; d < p.d_rope; ++d) {
-    values[static_cast<std::size_t>(p.d_nope + d)] =
-        element(row + layout.rope, p.rows == RowFormat::f32 ? DType::f32 : DType::bf16, d);
+    values[static_cast<std::size_t>(p.d_nope + d)] = element(row + layout.rope, rope_type(p.rows), d);
   }
   return values;
 }
@@ -117,7 +116,7 @@ float index_score(const IndexSelectProblem& p, const IndexSelectBuffers& b, int6
     float dot = 0;
     for (int64_t d = 0; d < p.index_dim; ++d) {
       dot += element(b.q.data, p.q_type, token * b.q.token_stride + h * b.q.head_stride + d) *
-             element(base, element_type(p.keys), offset * p.index_dim + d);
+             element(base, key_type(p.keys), offset * p.index_dim + d);
     }
     score += b.weight(token, h) * (dot > 0 ? dot : 0.0f);
   }

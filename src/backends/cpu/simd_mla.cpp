@@ -20,6 +20,7 @@
 
 #include "backends/cpu/simd_decode-inl.h"
 #include "backends/cpu/simd_kernels.hpp"
+#include "contract/element_types.hpp"
 #include "core/checked.hpp"
 #include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
@@ -49,7 +50,7 @@ struct Views {
 
 HWY_INLINE void DecodeRow(const SparseMlaProblem& p, const std::byte* row, float* out, int64_t width) {
   const RowLayout layout = row_layout(p.rows, p.d_nope, p.d_rope);
-  const DType plain = p.rows == RowFormat::f32 ? DType::f32 : DType::bf16;
+  const DType plain = rope_type(p.rows);
   if (p.rows == RowFormat::v32_fp8) {
     const F32 df;
     const auto lanes = static_cast<int64_t>(hn::Lanes(df));
@@ -129,9 +130,8 @@ HWY_INLINE void Softmax(const Views& v, int64_t head, int64_t rows) {
   Vec sum = hn::Zero(df);
   for (int64_t j = 0; j < rows; j += lanes) {
     const Vec x = hn::Sub(hn::LoadU(df, score + j), hn::Set(df, base));
-    const Vec weight = hn::IfThenElse(
-        hn::IsNaN(x), x,
-        hn::Exp(df, x));  // Exp takes NaN for very negative; x != x is ordered on AVX-512 and false for NaN
+    // Highway's Exp takes NaN for very negative. IsNaN, because x != x is an ordered comparison on AVX-512.
+    const Vec weight = hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(df, x));
     hn::StoreU(weight, df, score + j);
     sum = hn::Add(sum, weight);
   }
