@@ -58,10 +58,10 @@ class Comparison {
         for (int64_t d = first; d < last; ++d) {
           const auto i = static_cast<std::size_t>(row * shape_.d_v + d);
           if (!std::isfinite(want_.out[i])) continue;
+          widest = std::max(widest, slack(row));
           cross += want_.out[i] * got_.out[i];
           squares += want_.out[i] * want_.out[i] + got_.out[i] * got_.out[i];
         }
-        widest = std::max(widest, slack(row));
       }
       const double diff = squares > 0 ? 1 - 2 * cross / squares : 0;
       const double allowed = tolerance_.diff + widest * widest;

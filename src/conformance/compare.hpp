@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparison of attention results with the oracle, scaled to the data.
 //
-// In this order: the places of NaN and infinity; every element |got - want| <= relative * |want| + of_rms * rms, where
-// rms is over the same token's and head's group of 128 columns (one fp8 scale), so that a small group beside a large
-// one is still looked at; the cosine-like difference 1 - 2 sum(xy) / sum(x^2 + y^2) per group of columns over all
-// tokens and heads, which sees small errors everywhere; the LSE. A mean never excuses a bad element.
+// In this order: the places of values that are not finite (in out NaN and infinity count alike, since which of the two
+// a sum of infinities becomes follows from its order; an infinite LSE must be that infinity); every element |got -
+// want| <= relative * |want| + of_rms * rms, where rms is over the same token's and head's group of 128 columns (one
+// fp8 scale), so that a small group beside a large one is still looked at; the cosine-like difference 1 - 2 sum(xy) /
+// sum(x^2 + y^2) per group of columns over all tokens and heads, which sees small errors everywhere; the LSE. A mean
+// never excuses a bad element.
 #pragma once
 
 #include <cstdint>

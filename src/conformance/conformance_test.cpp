@@ -351,8 +351,9 @@ TEST(Cases, ACommaListGivesEveryCombination) {
 }
 
 TEST(Cases, ErrorsNameTheLine) {
-  for (const char* line : {"mlx heads=1", "mla head=1", "mla heads=x", "mla list=nope", "mla heads=", "mla heads",
-                           "mla heads=1,,2", "select len=", "merge parts=2 bogus"}) {
+  for (const char* line :
+       {"mlx heads=1", "mla head=1", "mla heads=x", "mla list=nope", "mla heads=", "mla heads", "mla heads=1,,2",
+        "select len=", "merge parts=2 bogus", "mla len=some", "select len=topk-2", "select start=late"}) {
     const auto cases = parse_cases(concat("\n", line), "file.case");
     ASSERT_FALSE(cases.ok()) << line;
     EXPECT_NE(cases.status().message().find("file.case:2"), std::string::npos) << cases.status().message();

@@ -27,8 +27,13 @@ class Random {
     return static_cast<int64_t>((static_cast<uint64_t>(next()) * static_cast<uint64_t>(bound)) >> 32);
   }
   float uniform() { return static_cast<float>(next() >> 8) * 0x1p-24f; }  // [0, 1)
-  // Close to a unit normal: four uniforms have variance 1/3. Additions only, so no libm decides about the bits.
-  float normal() { return (uniform() + uniform() + uniform() + uniform() - 2.0f) * 1.7320508f; }
+  // Close to a unit normal: four uniforms have variance 1/3. Additions only, so no libm decides about the bits, and one
+  // after the other, so the compiler's order of evaluation does not either.
+  float normal() {
+    float sum = uniform();
+    for (int i = 1; i < 4; ++i) sum += uniform();
+    return (sum - 2.0f) * 1.7320508f;
+  }
 
  private:
   uint64_t state_ = 0;
