@@ -31,7 +31,7 @@ struct Backend {
   const char* name = "";  // "cpu.simd", "cuda.sm80": what --attention takes
   DeviceKind kind = DeviceKind::cpu;
   bool built = true;
-  const char* why_absent = "";  // "not built (WINNOW_WITH_CUDA is OFF)"
+  const char* why_absent = "";  // "not built into this program; ...", when built is false
   const void* self = nullptr;   // passed back by nobody but an out-of-tree row's own functions
 
   Verdict (*admits_mla)(const Backend&, const SparseMlaProblem&, const DeviceInfo&) = nullptr;

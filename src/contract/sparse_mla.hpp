@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sparse MLA over a paged latent cache: what every backend computes, whatever it is fast at.
+// Sparse MLA: each query token attends to the cache rows that its list names. The definition that backends share.
 //
 // For token t and head h, over slots s = topk_slots[t, i] with i < topk_len[t] and 0 <= s < pages * page_size:
 //   score[s] = softmax_scale * dot(q[t,h], row[s])           row = nope then rope, d_nope + d_rope elements
@@ -14,7 +14,7 @@
 //   topk_len < 0 or > topk   clamped to [0, topk]
 //   sink -inf / +inf         no sink / out = 0; an empty row stays 0
 //   NaN or inf in q          affects that token and head only
-// Every element of out and lse is written, always. The caller owns all memory; a backend allocates none.
+// No element of out or lse is left as it was. The caller owns all memory; a backend allocates none.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,12 @@
 namespace winnow {
 
 struct SparseMlaProblem {
-  int32_t tokens = 0;   // query tokens, all sequences flattened; 0 is legal
+  int32_t tokens = 0;   // query tokens of all sequences, one after the other; 0 is legal
   int32_t q_heads = 0;  // query heads per token on this rank, 1 to 128
-  int32_t topk = 0;     // slots listed per token, empty ones included; 0 is legal
+  int32_t topk = 0;     // entries of one token's list, -1 among them; 0 is legal
   int32_t page_size = 0;
   int32_t d_nope = 0;  // latent elements of a row, a multiple of 32
-  int32_t d_rope = 0;  // rotated elements of a row; 0 is legal
+  int32_t d_rope = 0;  // rotated elements of a row, an even number; 0 is legal
   int32_t d_v = 0;     // leading elements of a row read as value, <= d_nope
   float softmax_scale = 1.0f;
   RowFormat rows = RowFormat::bf16;
@@ -51,8 +51,8 @@ struct HeadTensor {
 struct SparseMlaBuffers {
   HeadTensor q;                          // [tokens, q_heads, d_qk], read only
   PagedRows cache;                       // [pages, page_size] rows, read only
-  TensorView<const int32_t> topk_slots;  // [tokens, topk], -1 = empty
-  TensorView<const int32_t> topk_len;    // [tokens], or no data: all topk entries count
+  TensorView<const int32_t> topk_slots;  // [tokens, topk] the lists
+  TensorView<const int32_t> topk_len;    // [tokens] leading entries that count, or no data: topk
   TensorView<const float> sink;          // [q_heads] natural-log logits, or no data: none
   HeadTensor out;                        // [tokens, q_heads, d_v]
   TensorView<float> lse;                 // [tokens, q_heads] natural log, or no data: not wanted

@@ -16,7 +16,7 @@ Result<Buffer> Buffer::allocate(int64_t bytes) {
       mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return error(StatusCode::out_of_memory, "cannot allocate ", bytes,
-                 " bytes of host memory; a smaller --context needs less");
+                 " bytes of host memory; a shorter context or fewer sequences need less");
   }
   Buffer buffer;
   buffer.data_ = {static_cast<std::byte*>(memory), Free{bytes}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WINNOW_CHECK(condition, values...): our own broken invariant, and only that. Logs the values and aborts.
-// What a caller, a file or a device can cause is a Status instead.
+// WINNOW_CHECK(condition, values...): for mistakes of this code alone. Logs the values and aborts. Bad arguments, files
+// and devices are not such mistakes: they get a Status.
 #pragma once
 
 #include <string>

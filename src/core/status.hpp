@@ -2,8 +2,8 @@
 // Status and Result: how a function says that what a caller, a file or a device caused cannot be done.
 //
 // A message says what, wanted, found, where and the next step:
-//   model.gguf: tensor blk.3.attn_kv_a.weight ends at byte 91226112 but the file has 88080384; is the download
-//   complete?
+//   cache: sequence 3 wants 12 more pages, 5 of 64 are free; close a sequence or ask for a larger cache
+//
 // Nothing of ours throws. Exceptions of the standard library stop at the C ABI, at main and at one server request.
 #pragma once
 
