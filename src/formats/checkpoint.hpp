@@ -62,8 +62,8 @@ struct Checkpoint {
   // io_error naming the file, the bytes it has and lacks, and the likely cause (incomplete download, header only).
   [[nodiscard]] Status require_data() const;
 
-  std::vector<std::shared_ptr<MappedFile>> mappings;
-  std::unordered_map<std::string, std::size_t> by_name;
+  std::vector<std::shared_ptr<MappedFile>> mappings;     // [files] what tensors and block_scales point into
+  std::unordered_map<std::string, std::size_t> by_name;  // index into tensors; filled by index_names()
 };
 
 // Reads headers; maps data. Succeeds on files whose tensor data is cut off, so that plan and inspect work on a header:

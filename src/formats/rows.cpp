@@ -9,8 +9,6 @@
 namespace winnow {
 namespace {
 
-constexpr int64_t kScaleBlock = 128;
-
 // One scale per 128 x 128 block; the last block of a row or column may be partial.
 void apply_block_scales(const TensorInfo& tensor, int64_t row, float* values) {
   const int64_t columns = tensor.dims[0], blocks = ceil_div(columns, kScaleBlock);

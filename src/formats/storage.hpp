@@ -61,7 +61,7 @@ struct StorageTraits {
 
 // Null when the id is unknown to this build (ids of forks, removed ids).
 [[nodiscard]] const StorageTraits* traits_of(StorageType type);
-[[nodiscard]] const char* name_of(StorageType type);  // "Q4_K", or "type 137" is the caller's to print
+[[nodiscard]] const char* name_of(StorageType type);  // "Q4_K"; "unknown" for an id without traits
 
 // For an id without traits: "the ik_llama.cpp type IQ2_K; …", "a type that ggml has removed (Q4_2)", "unknown".
 [[nodiscard]] std::string why_unknown(uint32_t id);

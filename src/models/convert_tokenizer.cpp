@@ -136,8 +136,9 @@ void set_id(gguf::Writer& writer, const char* key, std::optional<int64_t> id) {
 // An id of generation_config.json or config.json; the first of a list.
 std::optional<int64_t> configured_id(const Checkpoint& checkpoint, std::string_view key, int64_t vocab) {
   for (const std::string* text : {&checkpoint.generation_config_json, &checkpoint.config_json}) {
-    const json config = json::parse(*text, nullptr, false);
-    const json* value = member(config, key);
+    const Result<json> config = parse_json(*text);  // absent files are empty text, and no JSON
+    if (!config.ok()) continue;
+    const json* value = member(*config, key);
     if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
     if (value == nullptr || !value->is_number_unsigned()) continue;
     const auto id = value->get<uint64_t>();

@@ -9,6 +9,7 @@
 #include "formats/foreign.hpp"
 #include "formats/json.hpp"
 #include "formats/quoted.hpp"
+#include "formats/rows.hpp"
 #include "formats/tensor_layout.hpp"
 
 namespace winnow::safetensors {
@@ -17,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr int64_t kScaleBlock = 128;
 constexpr std::string_view kScaleSuffix = "_scale_inv";
 
 struct DtypeName {
