@@ -17,10 +17,10 @@ SinkHolder& holder() {
   return instance;
 }
 
+// Errors alone: they come from a failed check, which ends the process, and must not end it without a word.
 void default_sink(LogLevel level, std::string_view message) {
-  if (level < LogLevel::warning) return;
-  std::fprintf(stderr, "%s: %.*s\n", level == LogLevel::error ? "error" : "warning", static_cast<int>(message.size()),
-               message.data());
+  if (level < LogLevel::error) return;
+  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(message.size()), message.data());
 }
 
 }  // namespace
