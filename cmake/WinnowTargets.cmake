@@ -20,7 +20,7 @@ function(winnow_library name)
   target_link_libraries(winnow_${name} PUBLIC winnow_build_flags ${ARG_DEPENDS})
 endfunction()
 
-# winnow_test(formats_test SOURCES gguf_test.cpp DEPENDS winnow::formats): a GoogleTest program, each case one CTest
+# winnow_test(formats_test SOURCES gguf_test.cpp DEPENDS winnow::formats): a GoogleTest program, one CTest
 # test. Working directory is the source tree, so that tests name cases/ and models/ by relative paths.
 function(winnow_test name)
   if(NOT WINNOW_TESTS)
