@@ -116,8 +116,6 @@ bool can_overlap() {
 // The lists of the slow way first, then what the first launch leaves for the second.
 Status launch_split(TopkParams t, const TopkSplit& split, int32_t rows, Lists lists, bool overlapped,
                     cudaStream_t stream) {
-  t.out_values = lists.values;
-  t.out_positions = lists.positions;
   indexer::SplitParams s{};
   s.segments = FastDivisor(static_cast<uint32_t>(split.segments));
   s.blocks = split.keys_per_thread * kTopkThreads / kSplitBlock;
@@ -125,7 +123,18 @@ Status launch_split(TopkParams t, const TopkSplit& split, int32_t rows, Lists li
   s.capacity = FastDivisor(static_cast<uint32_t>(split.capacity));
   s.survivors = reinterpret_cast<uint8_t*>(lists.survivors);
   s.survivors_stride = split.row_bytes;
-  s.row = t;
+  t.out_values = lists.values;
+  t.out_positions = lists.positions;
+  s.row[0] = s.row[1] = s.row[2] = t;
+  s.row[1].scores = s.row[2].scores = nullptr;
+  s.row[1].in_values = lists.values;
+  s.row[1].in_positions = lists.positions;
+  s.row[1].in_stride = lists.stride;
+  s.row[1].entries =
+      static_cast<int32_t>(ceil_div(t.entries, int64_t{kMaxKeysPerThread} * kTopkThreads)) * t.list_length;
+  // Positions lie behind the values, see indexer::Survivors.
+  s.row[2].in_positions = reinterpret_cast<const int32_t*>(s.survivors) + s.segment_count() * s.list_capacity();
+  s.row[2].in_stride = split.row_bytes / 4;
   return indexer::launch_topk_split(s, rows, split.keys_per_thread, overlapped, can_overlap(), stream);
 }
 

@@ -483,6 +483,7 @@ __device__ inline int32_t output_entry(const TopkParams& p, int64_t token, int32
 __device__ inline void store_whole_window(const TopkParams& p, int32_t row, Window w) {
   const int64_t token = p.first_token + row;
   int32_t* out = p.out + token * p.out_stride;
+#pragma unroll 4
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.topk; i += kTopkThreads) {
     out[i] = i < w.count() ? output_entry(p, token, w.begin + i) : -1;
   }
@@ -493,12 +494,27 @@ __device__ inline int32_t position_at(const TopkParams& p, int32_t row, int32_t 
   return p.scores != nullptr ? entry : p.in_positions[row * p.in_stride + entry];
 }
 
+constexpr int kBatch = 4;  // stores whose loads go out together: each is a chain of up to three
+
 __device__ inline void store_chosen(const TopkSmem& smem, const TopkParams& p, int32_t row, int32_t base,
                                     int32_t total) {
   const int64_t token = p.first_token + row;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.topk; i += kTopkThreads) {
-    p.out[token * p.out_stride + i] =
-        i < total ? output_entry(p, token, position_at(p, row, base + smem.chosen[i])) : -1;
+  int32_t* out = p.out + token * p.out_stride;
+  for (int32_t first = static_cast<int32_t>(threadIdx.x); first < p.topk; first += kBatch * kTopkThreads) {
+    int32_t entry[kBatch];
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const int32_t i = first + u * kTopkThreads;
+      entry[u] = i < total ? position_at(p, row, base + smem.chosen[i]) : -1;
+    }
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      if (entry[u] >= 0) entry[u] = output_entry(p, token, entry[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      if (first + u * kTopkThreads < p.topk) out[first + u * kTopkThreads] = entry[u];
+    }
   }
   if (p.out_len != nullptr && threadIdx.x == 0) p.out_len[token] = total;
 }
@@ -506,15 +522,28 @@ __device__ inline void store_chosen(const TopkSmem& smem, const TopkParams& p, i
 __device__ inline void store_list(const TopkSmem& smem, const TopkParams& p, int32_t row, int32_t segment, int32_t base,
                                   int32_t total) {
   const int64_t list = row * p.list_stride + int64_t{segment} * p.list_length;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.list_length; i += kTopkThreads) {
-    float value = __uint_as_float(kEmpty);
-    if (i < total) {
+  const float* values = p.scores != nullptr ? p.scores + row * p.pitch : p.in_values + row * p.in_stride;
+  for (int32_t first = static_cast<int32_t>(threadIdx.x); first < p.list_length; first += kBatch * kTopkThreads) {
+    float value[kBatch];
+    int32_t position[kBatch];
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const int32_t i = first + u * kTopkThreads;
+      value[u] = __uint_as_float(kEmpty);
+      position[u] = -1;
+      if (i >= total) continue;
       const int32_t entry = base + smem.chosen[i];
-      value = p.scores != nullptr ? p.scores[row * p.pitch + entry] : p.in_values[row * p.in_stride + entry];
-      if (value != value) value = __uint_as_float(kNan);
-      p.out_positions[list + i] = position_at(p, row, entry);
+      value[u] = values[entry];
+      position[u] = position_at(p, row, entry);
+      if (value[u] != value[u]) value[u] = __uint_as_float(kNan);
     }
-    p.out_values[list + i] = value;
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const int32_t i = first + u * kTopkThreads;
+      if (i >= p.list_length) continue;
+      p.out_values[list + i] = value[u];
+      p.out_positions[list + i] = position[u];
+    }
   }
 }
 

@@ -32,7 +32,9 @@ struct TopkParams {
 
 // Two launches for long rows, see topk_split.cuh.
 struct SplitParams {
-  TopkParams row;        // the whole row: scores, window, output; lists for the slow way
+  // The whole row: scores, window, output, lists for the slow way; then the choice among those lists; then the output
+  // of entries of the survivors' lists. Made on the host: a copy changed in the kernel costs registers.
+  TopkParams row[3];
   FastDivisor segments;  // of the filter, at most kMaxSplitSegments
   int32_t blocks;        // blocks of a segment
   int32_t rank;          // a segment keeps this many values and a few more

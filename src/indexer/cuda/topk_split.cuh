@@ -40,7 +40,7 @@ struct Survivors {
 template <int kKeys>
 __device__ inline void load_blocks(RegisterKeys<kKeys>& keys, const SplitParams& p, int32_t row, int32_t segment,
                                    Window w) {
-  const float* source = p.row.scores + row * p.row.pitch;
+  const float* source = p.row[0].scores + row * p.row[0].pitch;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   float4 x[kKeys / 4];
 #pragma unroll
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_filter(const __grid_cons
   const int32_t segment = static_cast<int32_t>(blockIdx.x % p.segments.divisor);
   let_next_kernel_start();
   wait_for_last_kernel();
-  const Window w = window_of(p.row.sequences, p.row.first_token + row);
-  if (w.count() <= p.row.topk) return;  // topk_finish writes such rows without a list
+  const Window w = window_of(p.row[0].sequences, p.row[0].first_token + row);
+  if (w.count() <= p.row[0].topk) return;  // topk_finish writes such rows without a list
   smem.bins[threadIdx.x] = {};
   RegisterKeys<kKeys> keys;
   load_blocks(keys, p, row, segment, w);
@@ -243,26 +243,19 @@ __device__ inline uint32_t choose_from_survivors(FinishSmem& smem, const SplitPa
   if (!share_heads(smem, loads, p.segment_count())) return kTooMany;
   const uint32_t total = place_blocks(smem, loads, p);
   move_survivors(smem, loads, p);
-  return total <= 8 * kTopkThreads ? choose_survivors<8>(smem, total, p.row.topk)
-                                   : choose_survivors<12>(smem, total, p.row.topk);
+  return total <= 8 * kTopkThreads ? choose_survivors<8>(smem, total, p.row[0].topk)
+                                   : choose_survivors<12>(smem, total, p.row[0].topk);
 }
 
 // The whole row by one CTA: lists of its segments of 32768, then the choice among these.
 __device__ inline void finish_slowly(TopkSmem& smem, const SplitParams& p, int32_t row, Window w) {
   constexpr int kKeys = kMaxKeysPerThread;
-  const int32_t segments = (p.row.entries + kKeys * kTopkThreads - 1) / (kKeys * kTopkThreads);
-  TopkParams level = p.row;
+  const int32_t segments = (p.row[0].entries + kKeys * kTopkThreads - 1) / (kKeys * kTopkThreads);
 #pragma unroll 1
   for (int32_t segment = 0; segment <= segments; ++segment) {
     const bool last = segment == segments;
+    const TopkParams& level = p.row[last ? 1 : 0];
     const int32_t base = last ? 0 : segment * kKeys * kTopkThreads;
-    if (last) {
-      level.scores = nullptr;
-      level.in_values = level.out_values;
-      level.in_positions = level.out_positions;
-      level.in_stride = level.list_stride;
-      level.entries = segments * level.list_length;
-    }
     __syncthreads();  // bins lie where chosen entries were; lists of earlier rounds become visible
     smem.bins[threadIdx.x] = {};
     __syncthreads();
@@ -279,9 +272,9 @@ __global__ void __launch_bounds__(kTopkThreads, 1) topk_finish(const __grid_cons
   __shared__ FinishSmem smem;
   const auto row = static_cast<int32_t>(blockIdx.x);
   wait_for_last_kernel();
-  const Window w = window_of(p.row.sequences, p.row.first_token + row);
-  if (w.count() <= p.row.topk) {
-    store_whole_window(p.row, row, w);
+  const Window w = window_of(p.row[0].sequences, p.row[0].first_token + row);
+  if (w.count() <= p.row[0].topk) {
+    store_whole_window(p.row[0], row, w);
     return;
   }
   const Survivors in(p, row, 0);
@@ -290,11 +283,7 @@ __global__ void __launch_bounds__(kTopkThreads, 1) topk_finish(const __grid_cons
     finish_slowly(smem.topk, p, row, w);
     return;
   }
-  TopkParams list = p.row;  // entries of smem.chosen are places in the survivors' lists
-  list.scores = nullptr;
-  list.in_positions = in.positions;
-  list.in_stride = 0;
-  store_chosen(smem.topk, list, row, 0, static_cast<int32_t>(total));
+  store_chosen(smem.topk, p.row[2], row, 0, static_cast<int32_t>(total));
 }
 
 }  // namespace winnow::cuda::indexer
