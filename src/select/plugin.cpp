@@ -2,8 +2,8 @@
 // Out-of-tree rows: a shared library's winnow_backend becomes a Backend whose functions translate structs both ways.
 //
 // The library stays loaded until the process ends, because its row may be chosen at any time. What the library gets are
-// borrowed copies that live during the call. Its predicate is asked again before every run, so that a library that
-// forgets to check is never handed what it refused.
+// borrowed copies that live during the call. Its predicate is asked again and check() is run before every run, so that
+// a library that forgets to check is never handed what it refused or what breaks the contract.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "contract/refused.hpp"
 #include "select/select.hpp"
 #include "winnow/winnow.h"
 
@@ -191,12 +192,6 @@ Verdict ask(void (*admits)(void*, const Problem*, const winnow_device_info*, win
   return verdict;
 }
 
-Status refused(const Backend& row, const Verdict& verdict) {
-  std::string reasons;
-  for (const Refusal& refusal : verdict.refusals) reasons += concat(reasons.empty() ? "" : "; ", clause(refusal));
-  return error(StatusCode::unsupported, row.name, ": ", reasons);
-}
-
 Status to_status(const Backend& row, winnow_status status, winnow_message& message) {
   if (status == WINNOW_OK) return {};
   message.text[sizeof(message.text) - 1] = '\0';
@@ -226,40 +221,26 @@ Status call(const Backend& row, Run run, const Problem& problem, const Buffers& 
   return to_status(row, run(theirs(row).self, &c_problem, &c_buffers, &c_device, &c_execution, &message), message);
 }
 
-// The C structs have one stride for each tensor: what they cannot express is refused, never misread.
-template <class T>
-Status contiguous(const char* what, const TensorView<T>& view, int dimension) {
-  if (view.empty() || view.size(dimension) <= 1 || view.stride(dimension) == 1) return {};
-  return error(StatusCode::invalid_argument, what, " wants a last stride of 1, has ", view.stride(dimension));
-}
-
+// Each run asks the predicate first, then check(): what reaches the library has every pointer and a last stride of 1,
+// which is all that the C structs can express.
 Status run_mla(const Backend& row, const SparseMlaProblem& problem, const SparseMlaBuffers& buffers,
                const DeviceInfo& device, const Execution& execution) {
-  if (const Verdict verdict = admits_mla(row, problem, device); !verdict.admitted()) return refused(row, verdict);
-  WINNOW_TRY(contiguous("topk_slots", buffers.topk_slots, 1));
-  WINNOW_TRY(contiguous("topk_len", buffers.topk_len, 0));
-  WINNOW_TRY(contiguous("sink", buffers.sink, 0));
-  WINNOW_TRY(contiguous("lse", buffers.lse, 1));
+  WINNOW_TRY(refused(row.name, admits_mla(row, problem, device)));
+  WINNOW_TRY(check(problem, buffers));
   return call(row, theirs(row).run_mla, problem, buffers, device, execution);
 }
 
 Status run_select(const Backend& row, const IndexSelectProblem& problem, const IndexSelectBuffers& buffers,
                   const DeviceInfo& device, const Execution& execution) {
-  if (const Verdict verdict = admits_select(row, problem, device); !verdict.admitted()) return refused(row, verdict);
-  WINNOW_TRY(contiguous("weight", buffers.weight, 1));
-  WINNOW_TRY(contiguous("page_table", buffers.page_table, 1));
-  WINNOW_TRY(contiguous("seq", buffers.seq, 0));
-  WINNOW_TRY(contiguous("start", buffers.start, 0));
-  WINNOW_TRY(contiguous("len", buffers.len, 0));
-  WINNOW_TRY(contiguous("out", buffers.out, 1));
-  WINNOW_TRY(contiguous("out_len", buffers.out_len, 0));
+  WINNOW_TRY(refused(row.name, admits_select(row, problem, device)));
+  WINNOW_TRY(check(problem, buffers));
   return call(row, theirs(row).run_select, problem, buffers, device, execution);
 }
 
 Status run_write(const Backend& row, const CacheWriteProblem& problem, const CacheWriteBuffers& buffers,
                  const DeviceInfo& device, const Execution& execution) {
-  if (const Verdict verdict = admits_write(row, problem, device); !verdict.admitted()) return refused(row, verdict);
-  WINNOW_TRY(contiguous("slots", buffers.slots, 0));
+  WINNOW_TRY(refused(row.name, admits_write(row, problem, device)));
+  WINNOW_TRY(check(problem, buffers));
   return call(row, theirs(row).run_write, problem, buffers, device, execution);
 }
 

@@ -172,13 +172,36 @@ TEST(Plugin, ViewsThatTheAbiCannotExpressAreRefused) {
   bind(c);
   c.buffers.topk_slots.strides[1] = 2;
   EXPECT_EQ(example()->run_mla(*example(), c.problem, c.buffers, cpu(), {}).code(), StatusCode::invalid_argument);
+  EXPECT_TRUE(std::isnan(c.out[0]));  // not called
+}
+
+TEST(Plugin, AMissingPointerNeverReachesTheLibrary) {
+  ASSERT_NE(example(), nullptr);
+  Case c = make_case();
+  bind(c);
+  const auto status_without = [&](auto remove) {
+    SparseMlaBuffers broken = c.buffers;
+    remove(broken);
+    return example()->run_mla(*example(), c.problem, broken, cpu(), {});
+  };
+  const Status without_q = status_without([](SparseMlaBuffers& b) { b.q.data = nullptr; });
+  EXPECT_EQ(without_q.code(), StatusCode::invalid_argument);
+  EXPECT_EQ(without_q.message(), "sparse_mla: q is missing, wants data");
+  EXPECT_EQ(status_without([](SparseMlaBuffers& b) { b.out.data = nullptr; }).code(), StatusCode::invalid_argument);
+  EXPECT_EQ(status_without([](SparseMlaBuffers& b) { b.cache.data = nullptr; }).code(), StatusCode::invalid_argument);
+  EXPECT_EQ(status_without([](SparseMlaBuffers& b) { b.topk_slots.data = nullptr; }).code(),
+            StatusCode::invalid_argument);
+  EXPECT_TRUE(std::isnan(c.out[0]));                                                     // not called
+  EXPECT_TRUE(status_without([](SparseMlaBuffers& b) { b.sink.data = nullptr; }).ok());  // optional
 }
 
 TEST(Plugin, AFailedRunCarriesTheLibrarysWords) {
   ASSERT_TRUE(load_backend_plugin(library("broken_run")).ok());
   const Backend* failing = find_backend("cpu.failing");
   ASSERT_NE(failing, nullptr);
-  const Status status = failing->run_mla(*failing, {}, {}, cpu(), {});
+  Case c = make_case();
+  bind(c);
+  const Status status = failing->run_mla(*failing, c.problem, c.buffers, cpu(), {});
   EXPECT_EQ(status.code(), StatusCode::io_error);
   EXPECT_EQ(status.message(), "cpu.failing: the scratch disk is full");
   // Not preferred: behind the rows of its kind.
