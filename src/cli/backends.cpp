@@ -9,6 +9,7 @@
 #include "models/config.hpp"
 #include "models/model.hpp"
 #include "plan/plan.hpp"
+#include "plan/plan_json.hpp"
 #include "select/select.hpp"
 
 namespace winnow::cli {
@@ -68,30 +69,16 @@ std::string table_text() {
   return text;
 }
 
-nlohmann::json step_json(const PathStep& step) {
-  nlohmann::json out = {{"operation", step.operation}, {"considered", nlohmann::json::array()}};
-  out["chosen"] = step.chosen == nullptr ? nlohmann::json() : nlohmann::json(step.chosen->name);
-  for (const Considered& candidate : step.considered) {
-    nlohmann::json refusals = nlohmann::json::array();
-    for (const Refusal& refusal : candidate.verdict.refusals) {
-      refusals.push_back({{"what", refusal.what}, {"wanted", refusal.wanted}, {"found", refusal.found}});
-    }
-    out["considered"].push_back(
-        {{"name", candidate.backend->name}, {"admitted", candidate.verdict.admitted()}, {"refusals", refusals}});
-  }
-  return out;
-}
-
 std::string as_json(const AttentionPath& path) {
-  nlohmann::json out = {{"device", describe(path.device)}, {"admitted", path.admitted()}};
+  nlohmann::ordered_json out = {{"device", describe(path.device)}, {"admitted", path.admitted()}};
   for (const Backend* backend : all_backends()) {
     out["backends"].push_back({{"name", backend->name},
                                {"kind", kind_name(backend->kind)},
                                {"built", backend->built},
                                {"why_absent", backend->built ? "" : backend->why_absent}});
   }
-  for (const PathStep& step : path.steps) out["path"].push_back(step_json(step));
-  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  for (const PathStep& step : path.steps) out["path"].push_back(json_of(step));
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 Result<AttentionPath> path_of(const RunChoice& choice) {

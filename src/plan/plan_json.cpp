@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan as one JSON object: every number of the text, unrounded, and every verdict.
-#include <nlohmann/json.hpp>
+#include "plan/plan_json.hpp"
 
 #include "plan/plan.hpp"
 
@@ -63,6 +63,8 @@ Json json_of(const LaunchFacts& l) {
           {"note", l.note}};
 }
 
+}  // namespace
+
 Json json_of(const PathStep& step) {
   Json verdicts = Json::array();
   for (const Considered& candidate : step.considered) {
@@ -80,6 +82,8 @@ Json json_of(const PathStep& step) {
   Json chosen = step.chosen == nullptr ? Json(nullptr) : Json(step.chosen->name);
   return {{"operation", step.operation}, {"chosen", chosen}, {"verdicts", verdicts}};
 }
+
+namespace {
 
 Json json_of(const AttentionPath& path) {
   Json steps = Json::array();
