@@ -13,8 +13,8 @@
 #define HWY_DISABLED_TARGETS HWY_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/kernels.cpp"
-#include <hwy/foreach_target.h>  // compiles this file once per target
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // compiles this file once per target
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
