@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lab of the CUDA indexer, cache writer and merge: a float64 check over many shapes, then times from CUDA graphs.
+// Build: nvcc -std=c++20 -O3 --expt-relaxed-constexpr -arch=native -Isrc -Iinclude -Xcompiler -fopenmp -o select_lab
+//   bench/lab/select_lab.cu src/indexer/cuda/*.cu src/indexer/cuda/select_admit.cpp src/backends/cuda/cache_write.cu
+//   src/backends/cuda/merge.cu src/contract/{oracle,check,row_format}.cpp src/core/{dtype,status,log}.cpp
 //   select_lab check [seed]     exit status 1 when anything differs
 //   select_lab bench            microseconds, median of 15 replays of a graph of 20 launches
 #include <cuda_runtime.h>
@@ -262,8 +265,6 @@ IndexSelectBuffers host_buffers(SelectData& d, const SelectCase& c, std::vector<
 // Positions that the device chose for a token must beat those it left out, up to float error of both scores.
 bool good_choice(const SelectCase& c, SelectData& d, const IndexSelectBuffers& b, int t, const int32_t* out,
                  int32_t out_len, std::string& why) {
-  if (t >= 3 && c.damaged && t == 3) {  // NaN weight: every score NaN, lowest positions win
-  }
   const oracle::IndexScores s = oracle::index_scores(d.p, b, t);
   const auto n = static_cast<int64_t>(s.score.size());
   const int64_t k = std::min<int64_t>(n, c.topk);
@@ -586,7 +587,6 @@ void bench_select(const char* name, int tokens, int sequences, int heads, int le
         must(cuda::run_select(p, b, device, {stream, workspace.data, bytes}), name);
       },
       launches);
-  p.topk = len;  // every position is selected: what the launches cost without scores
   const double gb = static_cast<double>(pages * page) / us * 1e-3;
   const double tflops = 2.0 * 128 * heads * tokens * static_cast<double>(len) / us * 1e-6;
   std::printf("%-34s %6d x %7d heads %2d ws %4lld MB  %9.1f us  %7.0f GB/s keys  %6.1f TFLOP/s\n", name, tokens, len,
