@@ -5,6 +5,7 @@
 // project (../shared/models); where they are not, those tests are skipped and say so.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -78,6 +79,9 @@ void expect_disagreement(const std::string& name, const ConventionOverrides& con
   const Golden golden = golden_of(kData + name + ".golden.safetensors");
   const VerifyReport report = run(load(kData + name + "-bf16.gguf", {.conventions = conventions}), golden);
   EXPECT_FALSE(report.passed()) << name << " with a wrong convention passes verify:\n" << to_text(report);
+  double worst = 0;
+  for (const VerifyCase& input : report.cases) worst = std::max(worst, input.logits.worst);
+  EXPECT_GT(worst, VerifyOptions().logit_tolerance) << name << ": the logits do not show it";
 }
 
 TEST(WrongConventions, FlippedIndexerRopeFails) {
