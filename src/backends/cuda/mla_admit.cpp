@@ -9,19 +9,20 @@ namespace winnow::cuda {
 namespace {
 
 constexpr int32_t kMaxTopk = 4096;
-constexpr int32_t kMaxSplits = 64;
+constexpr int32_t kMaxSplits = 32;         // what the merge takes in one pass
 constexpr int64_t kReservedShared = 1024;  // what the driver keeps of an SM's shared memory for each CTA
 constexpr int64_t kMaxGrid = INT32_MAX;    // x dimension of a grid
 
 // CTAs of a tile that one SM holds: 255 registers a thread, 65536 an SM, and shared memory.
 int32_t resident(const MlaTile& tile, const DeviceInfo& device) {
-  const int64_t by_registers = 65536 / (256 * static_cast<int64_t>(threads_of(tile)));
+  const int64_t by_registers = 65536 / ((is_wgmma(tile) ? 168 : 256) * static_cast<int64_t>(threads_of(tile)));
   const int64_t by_shared = device.smem_per_sm / (shared_bytes_of(tile) + kReservedShared);
   return static_cast<int32_t>(std::min(by_registers, by_shared));
 }
 
 bool fits(const MlaTile& tile, const DeviceInfo& device) {
-  return shared_bytes_of(tile) <= device.smem_per_block && resident(tile, device) >= tile.per_sm;
+  return (tile.only_sm == 0 || tile.only_sm == device.sm) && shared_bytes_of(tile) <= device.smem_per_block &&
+         resident(tile, device) >= tile.per_sm;
 }
 
 // The smallest CTA that takes all heads at once; above 64 heads, 64 at a time.
@@ -37,9 +38,10 @@ const MlaTile* tile_for(RowFormat rows, int32_t q_heads, const DeviceInfo& devic
 // Splits that finish first by a model in units of one step of a team: waves * (steps of a split + start and end of a
 // CTA), and for more than one split the merge: its launch, and partial outputs through L2. Shapes only, never lengths.
 int32_t splits_for(const MlaTile& tile, int64_t blocks, int32_t topk, const DeviceInfo& device) {
-  constexpr double kCtaSteps = 2.0;     // launch, list, first rows, output
-  constexpr double kMergeSteps = 2.0;   // launch of the merge
+  constexpr double kCtaSteps = 2.0;       // launch, list, first rows, output
+  constexpr double kMergeSteps = 2.0;     // launch of the merge
   constexpr double kPartialSteps = 0.12;  // writing and reading 8 heads of one split, per SM
+  constexpr double kSplitSteps = 0.02;    // one more split for the merge to look at
   const int64_t steps = ceil_div(ceil_div(topk, tile.tile_rows), tile.teams);
   const int64_t seats = std::max<int64_t>(1, device.units) * std::max(1, resident(tile, device));
   int32_t best = 1;
@@ -49,7 +51,7 @@ int32_t splits_for(const MlaTile& tile, int64_t blocks, int32_t topk, const Devi
     double time = waves * (static_cast<double>(ceil_div(steps, s)) + kCtaSteps);
     if (s > 1) {
       const double per_sm = static_cast<double>(blocks * s * tile.team_warps) / std::max(1, device.units);
-      time += kMergeSteps + kPartialSteps * std::max(per_sm, static_cast<double>(s));
+      time += kMergeSteps + kPartialSteps * per_sm + kSplitSteps * s;
     }
     if (s == 1 || time < best_time) best = s, best_time = time;
   }
@@ -57,8 +59,9 @@ int32_t splits_for(const MlaTile& tile, int64_t blocks, int32_t topk, const Devi
 }
 
 std::string note_of(const MlaTile& tile, const DeviceInfo& device) {
-  return concat(tile.name, ", mma.sync, ", threads_of(tile), " threads, ", resident(tile, device), " blocks per SM",
-                tile.overlapped ? ", scores of the next tile overlap values of this one" : "");
+  return concat(tile.name, is_wgmma(tile) ? ", wgmma, " : ", mma.sync, ", threads_of(tile), " threads, ",
+                resident(tile, device), " blocks per SM",
+                tile.overlapped && !is_wgmma(tile) ? ", scores of the next tile overlap values of this one" : "");
 }
 
 }  // namespace
@@ -95,7 +98,8 @@ Verdict admits_mla(const SparseMlaProblem& p, const DeviceInfo& device) {
   v.need(p.tokens >= 0, "tokens", "0 or more", p.tokens);
   if (!v.admitted()) return v;
   const MlaPlan plan = plan_mla(p, device);
-  v.need(plan.tile != nullptr, "shared memory per block", "at least 99 KB", concat(device.smem_per_block / 1024, " KB"));
+  v.need(plan.tile != nullptr, "shared memory per block", "at least 99 KB",
+         concat(device.smem_per_block / 1024, " KB"));
   if (!v.admitted()) return v;
   const int64_t merge_blocks = 16LL * plan.tile->team_warps;  // at most
   v.need(static_cast<int64_t>(p.tokens) * plan.head_blocks * std::max<int64_t>(plan.splits, merge_blocks) <= kMaxGrid,

@@ -26,9 +26,23 @@ template <int kPending>
 __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+__device__ __forceinline__ void copies_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ void barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Programmatic dependent launch, SM90 and later: this kernel may have been started before the one in front of it on
+// the stream has finished, and lets the next one start. Nothing of global memory is touched before the first.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // Four 8 x 8 matrices of 16-bit elements; lane i names row i % 8 of matrix i / 8.
@@ -89,7 +103,9 @@ __device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
   return v;
 }
-__device__ __forceinline__ float load_shared_float(uint32_t address) { return __uint_as_float(load_shared_word(address)); }
+__device__ __forceinline__ float load_shared_float(uint32_t address) {
+  return __uint_as_float(load_shared_word(address));
+}
 __device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
   float2 v;
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
@@ -97,7 +113,10 @@ __device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
 }
 __device__ __forceinline__ float4 load_shared_float4(uint32_t address) {
   float4 v;
-  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
   return v;
 }
 
@@ -107,12 +126,18 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&r)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
     const uint32_t got = __shfl_xor_sync(~0u, (t & 1) ? r[i] : r[i + 1], 1);
-    if (t & 1) r[i] = got; else r[i + 1] = got;
+    if (t & 1)
+      r[i] = got;
+    else
+      r[i + 1] = got;
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t got = __shfl_xor_sync(~0u, (t & 2) ? r[i] : r[i + 2], 2);
-    if (t & 2) r[i] = got; else r[i + 2] = got;
+    if (t & 2)
+      r[i] = got;
+    else
+      r[i + 2] = got;
   }
 }
 

@@ -3,9 +3,9 @@
 // 16-byte cp.async, q and the output in registers for the whole kernel.
 //   grid   tokens * head blocks * splits in x, split fastest; from shapes alone, so a captured graph may change lists
 //   cta    `teams` teams of 1, 2, 4 or 8 warps = 8, 16, 32 or 64 heads; a team takes every teams-th tile of the split
-//   smem   mla_tiles.hpp: 75 to 100 KB on parts with 99 KB, two CTAs of at most 113 KB or one of 208 KB on sm_90, sm_100
-//   sync   named barriers inside a team, all threads of a team at each; nothing waits for another CTA
-//   bound  row gather up to 32 heads, mma.sync and its operand reads from shared memory at 64; docs/kernels.md
+//   smem   mla_tiles.hpp: 75 to 100 KB on parts with 99 KB, two CTAs of at most 113 KB or one of 208 KB on sm_90,
+//   sm_100 sync   named barriers inside a team, all threads of a team at each; nothing waits for another CTA bound  row
+//   gather up to 32 heads, mma.sync and its operand reads from shared memory at 64; docs/kernels.md
 // A token without a tile, and a team without one, run the same barriers with nothing between them.
 #pragma once
 
@@ -15,17 +15,15 @@ namespace winnow::cuda {
 
 // Which part of which token this CTA computes; tiles are counted over the whole list.
 struct Work {
-  int64_t token;
+  int token;
   int head_block, split;
-  int end;         // entries of the list that may count
-  int first, last; // tiles of this split
+  int end;          // entries of the list that may count
+  int first, last;  // tiles of this split
 };
 
 template <class S>
-__device__ __forceinline__ Work work_of(const MlaParams& p) {
+__device__ __forceinline__ Work work_of(const MlaParams& p, uint32_t index) {
   Work w;
-  uint32_t index = blockIdx.x;
-  asm volatile("" : "+r"(index));  // called again at the end, rather than kept in registers
   const uint32_t block = index / p.splits;
   w.split = index % p.splits;
   w.token = block / p.head_blocks;
@@ -39,39 +37,38 @@ __device__ __forceinline__ Work work_of(const MlaParams& p) {
 }
 
 __device__ __forceinline__ void wait_for_stage(int stages) {
-  if (stages == 2) copies_wait<0>();
-  else if (stages == 3) copies_wait<1>();
-  else copies_wait<2>();
+  if (stages == 2)
+    copies_wait<0>();
+  else if (stages == 3)
+    copies_wait<1>();
+  else
+    copies_wait<2>();
 }
 
 // One tile after the other. Three barriers a tile; teams of one warp need none.
 template <class S>
-__device__ __forceinline__ void run_tiles(const MlaParams& p, const Place<S>& at, const Work& w,
-                                          Softmax& state, Output<S>& out) {
+__device__ __forceinline__ void run_tiles(const MlaParams& p, const Place<S>& at, const Work& w, Softmax& state,
+                                          Output<S>& out) {
   const int step = S::kOneTeam ? 1 : p.teams;
-  int left = w.last - w.first > at.team ? (w.last - w.first - at.team + step - 1) / step : 0;  // tiles of this team
-  if (left == 0) return;
-  const int32_t* list = p.lists + w.token * p.list_stride;
-  const int end = min(w.end, w.last * S::kTileRows);
-  int next = w.first + at.team;  // tile whose slots are asked for next; beyond the last one there are none
-  int32_t slot = load_slot<S>(list, next, end, at.lane);
+  const int end = min(w.end, w.last * S::kTileRows);  // of this split's part of the list
+  int tile = w.first + at.team;
+  if (tile * S::kTileRows >= end) return;
+  int32_t slot = load_slot<S>(p, w.token, tile, end, at.lane);
   clear_rope<S>(p, at);
   for (int i = 0; i < p.stages - 1; ++i) {
-    if (i < left) gather<S>(p, at, i, slot);
-    next += step;
-    slot = load_slot<S>(list, next, end, at.lane);
+    if ((tile + i * step) * S::kTileRows < end) gather<S>(p, at, i, slot);
+    slot = load_slot<S>(p, w.token, tile + (i + 1) * step, end, at.lane);
     copies_commit();
   }
   Query<S> q;
-  load_query<S>(p, at.again(), q, w.token, w.head_block);
+  load_query<S>(p, at.again_with_warp(), q, w.token, w.head_block);
   int stage = 0;
-  for (; left > 0; --left) {
+  for (; tile * S::kTileRows < end; tile += step) {
     wait_for_stage(p.stages);
     team_barrier<S>(at.team);  // the tile is here for every warp; the stage before it is free
-    if (left >= p.stages) {
+    if ((tile + (p.stages - 1) * step) * S::kTileRows < end) {
       gather<S>(p, at.again(), stage == 0 ? p.stages - 1 : stage - 1, slot);
-      next += step;
-      slot = load_slot<S>(list, next, end, at.lane);
+      slot = load_slot<S>(p, w.token, tile + p.stages * step, end, at.lane);
     }
     copies_commit();
     const uint32_t mask = load_shared_word(at.valid(stage));
@@ -105,19 +102,18 @@ __device__ __forceinline__ void run_tiles_overlapped(const MlaParams& p, const P
   static_assert(S::kWarps == 8 && kMaxStages == 4);
   const int tiles = w.last - w.first;
   if (tiles <= 0) return;
-  const int32_t* list = p.lists + w.token * p.list_stride;
-  int32_t slot = load_slot<S>(list, w.first, w.end, at.lane);
+  int32_t slot = load_slot<S>(p, w.token, w.first, w.end, at.lane);
   clear_rope<S>(p, at);
 #pragma unroll 1
   for (int i = 0; i < 3; ++i) {
     if (i < tiles) {
       gather<S>(p, at, i, slot);
-      slot = i + 1 < tiles ? load_slot<S>(list, w.first + i + 1, w.end, at.lane) : -1;
+      slot = i + 1 < tiles ? load_slot<S>(p, w.token, w.first + i + 1, w.end, at.lane) : -1;
     }
     copies_commit();
   }
   Query<S> q;
-  load_query<S>(p, at, q, w.token, w.head_block);
+  load_query<S>(p, at.again_with_warp(), q, w.token, w.head_block);
   copies_wait<1>();
   team_barrier<S>(at.team);  // tiles 0 and 1 are here
   float s[S::kTilesM][4] = {};
@@ -136,11 +132,12 @@ __device__ __forceinline__ void run_tiles_overlapped(const MlaParams& p, const P
     if (i + 1 < tiles && load_shared_word(at.valid(next)) != 0) {
       score<S>(at.again(), q, next, s, odd ^ 1);
     }
-    copies_wait<0>();          // tile i + 2
-    team_barrier<S>(at.team);  // probabilities of i, scores of i + 1, rows of i + 2 are posted; the stage of i - 1 is free
+    copies_wait<0>();  // tile i + 2
+    team_barrier<S>(
+        at.team);  // probabilities of i, scores of i + 1, rows of i + 2 are posted; the stage of i - 1 is free
     if (i + 3 < tiles) {
       gather<S>(p, at.again(), (i + 3) & 3, slot);
-      slot = i + 4 < tiles ? load_slot<S>(list, w.first + i + 4, w.end, at.lane) : -1;
+      slot = i + 4 < tiles ? load_slot<S>(p, w.token, w.first + i + 4, w.end, at.lane) : -1;
     }
     copies_commit();
     if (mask != 0) {
@@ -176,8 +173,8 @@ __device__ __forceinline__ void store_lse(const MlaParams& p, int64_t token, int
 // One thread per head: maximum and sum over the CTA's teams, and what each team's output is to be multiplied by, the
 // final normalisation included when there are no splits.
 template <class S>
-__device__ __forceinline__ void finish_head(const MlaParams& p, const Work& w, uint32_t stats, uint32_t weights, int teams,
-                                            int h) {
+__device__ __forceinline__ void finish_head(const MlaParams& p, const Work& w, uint32_t stats, uint32_t weights,
+                                            int teams, int h) {
   float max = -INFINITY;
   for (int i = 0; i < teams; ++i) max = fmaxf(max, load_shared_float2(stats + (i * S::kHeads + h) * 8).x);
   float sum = 0;
@@ -191,7 +188,8 @@ __device__ __forceinline__ void finish_head(const MlaParams& p, const Work& w, u
     factor = S::Row::kOutFactor * out_factor(p, head, max, sum);
     store_lse(p, w.token, head, max, sum);
   } else {
-    reinterpret_cast<float2*>(p.partial_stats)[static_cast<int64_t>(blockIdx.x) * S::kHeads + h] = make_float2(max, sum);
+    reinterpret_cast<float2*>(p.partial_stats)[static_cast<int64_t>(blockIdx.x) * S::kHeads + h] =
+        make_float2(max, sum);
   }
   for (int i = 0; i < teams; ++i) {
     const float2 s = load_shared_float2(stats + (i * S::kHeads + h) * 8);
@@ -199,7 +197,52 @@ __device__ __forceinline__ void finish_head(const MlaParams& p, const Work& w, u
   }
 }
 
-// Adds the teams of the CTA together in team order and writes the result: final, or this split's share.
+// One piece of the result, 32 columns of 8 heads: final, or this split's share in fragment order.
+template <class S>
+__device__ __forceinline__ void store_piece(const MlaParams& p, const Place<S>& at, const Work& w, int warp, int m,
+                                            int n, const float (&o0)[4], const float (&o1)[4]) {
+  if (p.splits == 1) {
+    const int head = w.head_block * S::kHeads + n * 8 + at.g();
+    uint16_t* to = p.out + w.token * p.out_token_stride + head * p.out_head_stride;
+    S::Row::store_out(to, warp * S::kColumns + m * 16, p.d_v, at.t(), o0, o1, make_float2(1.0f, 1.0f),
+                      head < p.q_heads);
+    return;
+  }
+  float4* to = reinterpret_cast<float4*>(p.partial) + static_cast<int64_t>(blockIdx.x) * (S::kHeads * kLatents / 4) +
+               ((warp * S::kOutM + m) * S::kOutN + n) * 32 + at.lane;
+  __stcg(to, make_float4(o0[0], o0[1], o0[2], o0[3]));
+  __stcg(to + S::kOutN * 32, make_float4(o1[0], o1[1], o1[2], o1[3]));
+}
+
+// The teams' outputs, weighted already, added in team order. Every warp adds up its share of the pieces, so that the
+// end of a CTA is short.
+template <class S>
+__device__ __forceinline__ void add_teams(const MlaParams& p, const Place<S>& at, const Work& w, uint32_t shared,
+                                          int teams, const Output<S>& out) {
+  constexpr int kWarpBox = S::kOutM * S::kOutN * 512, kTeamBox = S::kWarps * kWarpBox;
+  const uint32_t lane_box = shared + at.warp * kWarpBox + at.lane * 16;
+#pragma unroll
+  for (int m = 0; m < S::kOutM; ++m) {
+#pragma unroll
+    for (int n = 0; n < S::kOutN; ++n)
+      store_shared(lane_box + at.team * kTeamBox + (m * S::kOutN + n) * 512, out.o[m][n]);
+  }
+  __syncthreads();  // all outputs are posted
+#pragma unroll 1
+  for (int piece = at.team; piece < S::kOutM / 2 * S::kOutN; piece += teams) {
+    const int m = piece / S::kOutN * 2, n = piece % S::kOutN;
+    float o0[4] = {}, o1[4] = {};
+    for (int i = 0; i < teams; ++i) {
+      const uint32_t box = lane_box + i * kTeamBox + (m * S::kOutN + n) * 512;
+      const float4 a = load_shared_float4(box), b = load_shared_float4(box + S::kOutN * 512);
+      o0[0] += a.x, o0[1] += a.y, o0[2] += a.z, o0[3] += a.w;
+      o1[0] += b.x, o1[1] += b.y, o1[2] += b.z, o1[3] += b.w;
+    }
+    store_piece<S>(p, at, w, at.warp, m, n, o0, o1);
+  }
+}
+
+// Weighs and adds the teams of the CTA and writes the result: final, or this split's share.
 template <class S>
 __device__ __forceinline__ void finish(const MlaParams& p, const Place<S>& at, const Work& w, uint32_t shared,
                                        uint32_t stats, Softmax& state, Output<S>& out) {
@@ -210,7 +253,8 @@ __device__ __forceinline__ void finish(const MlaParams& p, const Place<S>& at, c
 #pragma unroll
     for (int step = 4; step < 32; step *= 2) state.sum[h] += __shfl_xor_sync(~0u, state.sum[h], step);
     if (at.g() == 0) {
-      store_shared(stats + (at.team * S::kHeads + at.warp * 8 + at.t() * 2 + h) * 8, make_float2(state.max[h], state.sum[h]));
+      store_shared(stats + (at.team * S::kHeads + at.warp * 8 + at.t() * 2 + h) * 8,
+                   make_float2(state.max[h], state.sum[h]));
     }
   }
   copies_wait<0>();
@@ -225,51 +269,13 @@ __device__ __forceinline__ void finish(const MlaParams& p, const Place<S>& at, c
       out.o[m][n][0] *= f.x, out.o[m][n][1] *= f.y, out.o[m][n][2] *= f.x, out.o[m][n][3] *= f.y;
     }
   }
-  if (teams > 1) {
-    const uint32_t lane_box = shared + at.warp * (S::kOutM * S::kOutN * 512) + at.lane * 16;
-    constexpr int kTeamBox = S::kWarps * S::kOutM * S::kOutN * 512;
-    if (at.team > 0) {
-#pragma unroll
-      for (int m = 0; m < S::kOutM; ++m) {
-#pragma unroll
-        for (int n = 0; n < S::kOutN; ++n) {
-          store_shared(lane_box + (at.team - 1) * kTeamBox + (m * S::kOutN + n) * 512, out.o[m][n]);
-        }
-      }
-    }
-    __syncthreads();  // the other teams' outputs are posted
-    if (at.team > 0) return;
-    for (int i = 1; i < teams; ++i) {
-#pragma unroll
-      for (int m = 0; m < S::kOutM; ++m) {
-#pragma unroll
-        for (int n = 0; n < S::kOutN; ++n) {
-          const float4 v = load_shared_float4(lane_box + (i - 1) * kTeamBox + (m * S::kOutN + n) * 512);
-          out.o[m][n][0] += v.x, out.o[m][n][1] += v.y, out.o[m][n][2] += v.z, out.o[m][n][3] += v.w;
-        }
-      }
-    }
-  }
-  if (p.splits == 1) {
+  if constexpr (!S::kOneTeam) {
+    add_teams<S>(p, at, w, shared, teams, out);
+  } else {
 #pragma unroll
     for (int n = 0; n < S::kOutN; ++n) {
-      const int head = w.head_block * S::kHeads + n * 8 + at.g();
-      uint16_t* to = p.out + w.token * p.out_token_stride + head * p.out_head_stride;
 #pragma unroll
-      for (int m = 0; m < S::kOutM; m += 2) {
-        S::Row::store_out(to, at.warp * S::kColumns + m * 16, p.d_v, at.t(), out.o[m][n], out.o[m + 1][n],
-                          make_float2(1.0f, 1.0f), head < p.q_heads);
-      }
-    }
-    return;
-  }
-  float4* partial = reinterpret_cast<float4*>(p.partial) + static_cast<int64_t>(blockIdx.x) * (S::kHeads * kLatents / 4) +
-                    at.warp * (S::kOutM * S::kOutN * 32) + at.lane;
-#pragma unroll
-  for (int m = 0; m < S::kOutM; ++m) {
-#pragma unroll
-    for (int n = 0; n < S::kOutN; ++n) {
-      __stcg(partial + (m * S::kOutN + n) * 32, make_float4(out.o[m][n][0], out.o[m][n][1], out.o[m][n][2], out.o[m][n][3]));
+      for (int m = 0; m < S::kOutM; m += 2) store_piece<S>(p, at, w, at.warp, m, n, out.o[m][n], out.o[m + 1][n]);
     }
   }
 }
@@ -277,6 +283,7 @@ __device__ __forceinline__ void finish(const MlaParams& p, const Place<S>& at, c
 template <class S>
 __device__ __forceinline__ void sparse_mla(const MlaParams& p) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
+  let_next_kernel_start();
   const uint32_t shared = shared_address(shared_bytes);
   const Place<S> at(shared, p.team_bytes);
   Softmax state = {{-INFINITY, -INFINITY}, {0, 0}};
@@ -287,9 +294,14 @@ __device__ __forceinline__ void sparse_mla(const MlaParams& p) {
     for (int n = 0; n < S::kOutN; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) out.o[m][n][i] = 0;
-  if constexpr (S::kOverlap) run_tiles_overlapped<S>(p, at, work_of<S>(p), state, out);
-  else run_tiles<S>(p, at, work_of<S>(p), state, out);
-  finish<S>(p, at.again(), work_of<S>(p), shared, shared + p.teams * p.team_bytes, state, out);
+  wait_for_previous_kernel();
+  if constexpr (S::kOverlap)
+    run_tiles_overlapped<S>(p, at, work_of<S>(p, blockIdx.x), state, out);
+  else
+    run_tiles<S>(p, at, work_of<S>(p, blockIdx.x), state, out);
+  uint32_t index = blockIdx.x;
+  asm volatile("" : "+r"(index));  // worked out again, rather than kept in registers over the loop
+  finish<S>(p, at.again(), work_of<S>(p, index), shared, shared + p.teams * p.team_bytes, state, out);
 }
 
 }  // namespace winnow::cuda

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch of sparse MLA: buffers and plan into kernel arguments, one launch, and the merge when there are splits.
 // Enqueues on the caller's stream and current device; allocates nothing, synchronises nothing, keeps no state beyond
-// the functions' attributes.
+// the functions' attributes and whether they know programmatic dependent launch.
 #include "backends/cuda/mla_launch.hpp"
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "backends/cuda/mla_admit.hpp"
 #include "backends/cuda/mla_run.hpp"
@@ -16,6 +17,9 @@ namespace winnow::cuda {
 namespace {
 
 const void* function_of(const MlaTile& tile) {
+#ifndef WINNOW_WITHOUT_SM90
+  if (is_wgmma(tile)) return mla_bf16_h64_wgmma_function();
+#endif
   const bool bf16 = tile.rows == RowFormat::bf16;
   switch (tile.team_warps) {
     case 1: return bf16 ? mla_bf16_h8_function() : mla_fp8_h8_function();
@@ -27,9 +31,37 @@ const void* function_of(const MlaTile& tile) {
   return bf16 ? mla_bf16_h64_function() : mla_fp8_h64_function();
 }
 
+const void* merge_of(const MlaTile& tile) {
+#ifndef WINNOW_WITHOUT_SM90
+  if (is_wgmma(tile)) return mla_merge_rows_function();
+#endif
+  return mla_merge_function(tile.rows, tile.team_warps);
+}
+
 Status cuda_status(cudaError_t code, std::string_view what) {
   if (code == cudaSuccess) return Status();
   return error(StatusCode::device_error, what, ": ", cudaGetErrorString(code), " (", cudaGetErrorName(code), ")");
+}
+
+// Whether the loaded code of the kernels has the instructions of programmatic dependent launch, that is, was compiled
+// for SM90 or later and not from the PTX of an earlier part. Set by init_mla; until then launches go without.
+std::atomic<bool> programmatic{false};
+
+// One launch that may begin while the kernel before it on the stream is finishing (see wait_for_previous_kernel).
+Status launch(const void* function, const MlaParams& params, unsigned blocks, unsigned threads, int64_t shared_bytes,
+              cudaStream_t stream, const DeviceInfo& device, const char* name) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = device.sm >= 90 && programmatic.load(std::memory_order_relaxed) ? 1 : 0;
+  void* arguments[] = {const_cast<MlaParams*>(&params)};
+  return cuda_status(cudaLaunchKernelExC(&config, function, arguments),
+                     concat("launch of sparse MLA, ", name, ", ", blocks, " blocks"));
 }
 
 // What the copies and vector accesses of the kernels want of addresses and strides.
@@ -46,11 +78,13 @@ Status aligned(const SparseMlaProblem& p, const SparseMlaBuffers& b) {
                   b.q.head_stride % 8 ? b.q.head_stride : b.q.token_stride, "multiples of 8 elements"));
   WINNOW_TRY(need(b.out.token_stride % 8 == 0 && b.out.head_stride % 8 == 0, "a stride of out",
                   b.out.head_stride % 8 ? b.out.head_stride : b.out.token_stride, "multiples of 8 elements"));
-  WINNOW_TRY(need(p.topk <= 1 || b.topk_slots.strides[1] == 1, "the stride between slots", b.topk_slots.strides[1], "1"));
+  WINNOW_TRY(
+      need(p.topk <= 1 || b.topk_slots.strides[1] == 1, "the stride between slots", b.topk_slots.strides[1], "1"));
   if (b.cache.pages == 0) return Status();
   WINNOW_TRY(need(multiple_of_16(b.cache.data), "cache.data", static_cast<const void*>(b.cache.data),
                   "an address that is a multiple of 16"));
-  WINNOW_TRY(need(b.cache.row_stride_bytes % 16 == 0, "cache.row_stride_bytes", b.cache.row_stride_bytes, "a multiple of 16"));
+  WINNOW_TRY(
+      need(b.cache.row_stride_bytes % 16 == 0, "cache.row_stride_bytes", b.cache.row_stride_bytes, "a multiple of 16"));
   return need(b.cache.pages == 1 || b.cache.page_stride_bytes % 16 == 0, "cache.page_stride_bytes",
               b.cache.page_stride_bytes, "a multiple of 16");
 }
@@ -85,11 +119,28 @@ MlaParams params_of(const SparseMlaProblem& p, const SparseMlaBuffers& b, const 
   return k;
 }
 
+Status enqueue(const SparseMlaProblem& problem, const SparseMlaBuffers& buffers, const MlaPlan& plan,
+               const DeviceInfo& device, const Execution& execution) {
+  const MlaParams params = params_of(problem, buffers, plan, execution.workspace);
+  const auto stream = static_cast<cudaStream_t>(execution.stream);
+  const auto blocks = static_cast<unsigned>(problem.tokens * plan.head_blocks);
+  const MlaTile& tile = *plan.tile;
+  WINNOW_TRY(launch(function_of(tile), params, blocks * plan.splits, threads_of(tile), plan.shared_bytes, stream,
+                    device, tile.name));
+  if (plan.splits == 1) return Status();
+  return launch(merge_of(tile), params, blocks * merge_blocks_for(tile.team_warps, plan.splits), kMergeThreads, 0,
+                stream, device, "merge");
+}
+
 }  // namespace
 
 Status init_mla(const DeviceInfo& device) {
+  cudaFuncAttributes merge{};
+  WINNOW_TRY(
+      cuda_status(cudaFuncGetAttributes(&merge, mla_merge_function(RowFormat::bf16, 1)), "attributes of the merge"));
+  programmatic.store(merge.ptxVersion >= 90, std::memory_order_relaxed);
   for (const MlaTile& tile : kMlaTiles) {
-    if (shared_bytes_of(tile) > device.smem_per_block) continue;
+    if (shared_bytes_of(tile) > device.smem_per_block || (tile.only_sm && tile.only_sm != device.sm)) continue;
     // Tiles that share a function are listed largest first or alike, so the largest that fits is asked for.
     int64_t bytes = 0;
     for (const MlaTile& other : kMlaTiles) {
@@ -97,15 +148,14 @@ Status init_mla(const DeviceInfo& device) {
         bytes = std::max(bytes, shared_bytes_of(other));
       }
     }
-    WINNOW_TRY(cuda_status(cudaFuncSetAttribute(function_of(tile), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                static_cast<int>(bytes)),
-                           concat("shared memory of ", tile.name)));
+    WINNOW_TRY(cuda_status(
+        cudaFuncSetAttribute(function_of(tile), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        concat("shared memory of ", tile.name)));
     WINNOW_TRY(cuda_status(cudaFuncSetAttribute(function_of(tile), cudaFuncAttributePreferredSharedMemoryCarveout,
                                                 cudaSharedmemCarveoutMaxShared),
                            concat("carve-out of ", tile.name)));
     // The merge wants no shared memory, but a different carve-out would make every SM drain between the two kernels.
-    WINNOW_TRY(cuda_status(cudaFuncSetAttribute(mla_merge_function(tile.rows, tile.team_warps),
-                                                cudaFuncAttributePreferredSharedMemoryCarveout,
+    WINNOW_TRY(cuda_status(cudaFuncSetAttribute(merge_of(tile), cudaFuncAttributePreferredSharedMemoryCarveout,
                                                 cudaSharedmemCarveoutMaxShared),
                            "carve-out of the sparse MLA merge"));
   }
@@ -122,19 +172,7 @@ Status run_mla(const SparseMlaProblem& problem, const SparseMlaBuffers& buffers,
     return error(StatusCode::invalid_argument, "sparse_mla: the workspace has ", execution.workspace_bytes,
                  " bytes, this problem wants ", plan.workspace_bytes, "; ask the verdict for workspace_bytes");
   }
-  MlaParams params = params_of(problem, buffers, plan, execution.workspace);
-  void* arguments[] = {&params};
-  const auto stream = static_cast<cudaStream_t>(execution.stream);
-  const auto blocks = static_cast<unsigned>(problem.tokens * plan.head_blocks);
-  WINNOW_TRY(cuda_status(
-      cudaLaunchKernel(function_of(*plan.tile), dim3(blocks * plan.splits), dim3(threads_of(*plan.tile)), arguments,
-                       static_cast<size_t>(plan.shared_bytes), stream),
-      concat("launch of sparse MLA, ", plan.tile->name, ", ", blocks * plan.splits, " blocks")));
-  if (plan.splits == 1) return Status();
-  const unsigned merge_blocks = blocks * merge_blocks_for(plan.tile->team_warps, plan.splits);
-  return cuda_status(cudaLaunchKernel(mla_merge_function(plan.tile->rows, plan.tile->team_warps), dim3(merge_blocks),
-                                      dim3(kMergeThreads), arguments, 0, stream),
-                     "launch of the sparse MLA merge");
+  return enqueue(problem, buffers, plan, device, execution);
 }
 
 }  // namespace winnow::cuda

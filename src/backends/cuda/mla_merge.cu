@@ -25,33 +25,44 @@ __global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant
   const int64_t token = item / p.head_blocks;
   const int first_head = item % p.head_blocks * S::kHeads + n * 8;
 
-  // Maxima of heads 2t, 2t + 1 over all splits: lane g looks at every eighth.
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  // Everything is asked for at once: this warp's splits, and the maxima of heads 2t, 2t + 1 over all splits, of which
+  // lane g looks at every eighth.
   const float4* stats = reinterpret_cast<const float4*>(p.partial_stats) +
                         (static_cast<int64_t>(item) * p.splits * S::kHeads + n * 8 + t * 2) / 2;
+  const float4* partial = reinterpret_cast<const float4*>(p.partial) +
+                          static_cast<int64_t>(item) * p.splits * (S::kHeads * kLatents / 4) + (m * S::kOutN + n) * 32 +
+                          lane;
+  float4 a[kMergeShare], b[kMergeShare], s[kMergeShare];
+#pragma unroll
+  for (int k = 0; k < kMergeShare; ++k) {
+    const int i = way + k * ways;
+    if (i >= p.splits) continue;
+    s[k] = __ldcg(stats + i * (S::kHeads / 2));
+    a[k] = __ldcg(partial + static_cast<int64_t>(i) * (S::kHeads * kLatents / 4));
+    b[k] = __ldcg(partial + static_cast<int64_t>(i) * (S::kHeads * kLatents / 4) + S::kOutN * 32);
+  }
   float2 top = make_float2(-INFINITY, -INFINITY);
 #pragma unroll 8
   for (int i = g; i < p.splits; i += 8) {
-    const float4 s = __ldcg(stats + i * (S::kHeads / 2));
-    top.x = fmaxf(top.x, s.x), top.y = fmaxf(top.y, s.z);
+    const float4 v = __ldcg(stats + i * (S::kHeads / 2));
+    top.x = fmaxf(top.x, v.x), top.y = fmaxf(top.y, v.z);
   }
 #pragma unroll
   for (int step = 4; step < 32; step *= 2) {
     top.x = fmaxf(top.x, __shfl_xor_sync(~0u, top.x, step)), top.y = fmaxf(top.y, __shfl_xor_sync(~0u, top.y, step));
   }
-  const float4* partial = reinterpret_cast<const float4*>(p.partial) +
-                          static_cast<int64_t>(item) * p.splits * (S::kHeads * kLatents / 4) +
-                          (m * S::kOutN + n) * 32 + lane;
   float o0[4] = {}, o1[4] = {};
   float2 sum = make_float2(0, 0);
-#pragma unroll 8
-  for (int i = way; i < p.splits; i += ways) {
-    const float4 s = __ldcg(stats + i * (S::kHeads / 2));
-    const float4 a = __ldcg(partial + static_cast<int64_t>(i) * (S::kHeads * kLatents / 4));
-    const float4 b = __ldcg(partial + static_cast<int64_t>(i) * (S::kHeads * kLatents / 4) + S::kOutN * 32);
-    const float wx = team_weight(make_float2(s.x, s.y), top.x), wy = team_weight(make_float2(s.z, s.w), top.y);
-    sum.x += wx * s.y, sum.y += wy * s.w;
-    o0[0] += wx * a.x, o0[1] += wy * a.y, o0[2] += wx * a.z, o0[3] += wy * a.w;
-    o1[0] += wx * b.x, o1[1] += wy * b.y, o1[2] += wx * b.z, o1[3] += wy * b.w;
+#pragma unroll
+  for (int k = 0; k < kMergeShare; ++k) {
+    if (way + k * ways >= p.splits) continue;
+    const float wx = team_weight(make_float2(s[k].x, s[k].y), top.x),
+                wy = team_weight(make_float2(s[k].z, s[k].w), top.y);
+    sum.x += wx * s[k].y, sum.y += wy * s[k].w;
+    o0[0] += wx * a[k].x, o0[1] += wy * a[k].y, o0[2] += wx * a[k].z, o0[3] += wy * a[k].w;
+    o1[0] += wx * b[k].x, o1[1] += wy * b[k].y, o1[2] += wx * b[k].z, o1[3] += wy * b[k].w;
   }
   if (ways > 1) {
     boxes[warp][0][lane] = make_float4(o0[0], o0[1], o0[2], o0[3]);
@@ -60,11 +71,11 @@ __global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant
     __syncthreads();
     if (way != 0) return;
     for (int i = 1; i < ways; ++i) {
-      const float4 a = boxes[warp + i][0][lane], b = boxes[warp + i][1][lane];
-      const float2 s = box_sums[warp + i][t];
-      sum.x += s.x, sum.y += s.y;
-      o0[0] += a.x, o0[1] += a.y, o0[2] += a.z, o0[3] += a.w;
-      o1[0] += b.x, o1[1] += b.y, o1[2] += b.z, o1[3] += b.w;
+      const float4 x = boxes[warp + i][0][lane], y = boxes[warp + i][1][lane];
+      const float2 z = box_sums[warp + i][t];
+      sum.x += z.x, sum.y += z.y;
+      o0[0] += x.x, o0[1] += x.y, o0[2] += x.z, o0[3] += x.w;
+      o1[0] += y.x, o1[1] += y.y, o1[2] += y.z, o1[3] += y.w;
     }
   }
   const int pair = first_head + t * 2;

@@ -35,8 +35,8 @@ struct Bf16Rows {
   }
 
   // Two k-steps: dimensions d ... d + 31 of one head. valid is false for padded heads.
-  static __device__ __forceinline__ void load_q(uint32_t (&b0)[2], uint32_t (&b1)[2], const uint16_t* head, int d, int t,
-                                                bool valid) {
+  static __device__ __forceinline__ void load_q(uint32_t (&b0)[2], uint32_t (&b1)[2], const uint16_t* head, int d,
+                                                int t, bool valid) {
     uint32_t r[4] = {0, 0, 0, 0};
     if (valid) {
       const uint4 v = __ldg(reinterpret_cast<const uint4*>(head + d + 8 * t));
@@ -47,17 +47,17 @@ struct Bf16Rows {
   }
 
   // Latents and rope of 16 * kM rows. at, rope_at: addresses of this lane's part of the first row. A fragment is asked
-  // for one step (two for few heads) before its products, to hide the latency of ldmatrix.
+  // for before the products of the one in front of it, to hide the latency of ldmatrix.
   template <int kM, int kSteps, int kRopeSteps, int kTiles, class RopeQ>
   static __device__ __forceinline__ void scores(float (&s)[kM][kTiles][4], uint32_t at, uint32_t rope_at,
                                                 uint32_t /*row_scales*/, const uint32_t (&q)[kSteps][kTiles][2],
                                                 const RopeQ& rope_q) {
-    constexpr int kChains = kTiles == 1 ? 4 : kTiles == 2 ? 2 : 1;  // independent sums, to cover the MMA latency
-    constexpr int kRing = kTiles < 4 ? 3 : 2;
+    constexpr int kChains = kTiles < 4 ? 2 : 1;  // independent sums, to cover the MMA latency
+    constexpr int kRing = kTiles == 2 ? 3 : 2;
     constexpr int kFragments = (kSteps + kRopeSteps) * kM;
     static_assert(kM == 1 || kChains == 1);
     float extra[kChains][kTiles][4] = {};
-    uint32_t a[kRing][4], rope_b[kRopeSteps][kTiles][2];
+    uint32_t a[kRing][4], b[kTiles][2];
     const auto load = [&](int f) {
       const int k = f / kM, m = f % kM;
       load_matrices(a[f % kRing], (k < kSteps ? at + k * 32 : rope_at + (k - kSteps) * 32) + m * 16 * kPitch);
@@ -68,12 +68,16 @@ struct Bf16Rows {
     for (int f = 0; f < kFragments; ++f) {
       if (f + kRing - 1 < kFragments) load(f + kRing - 1);
       const int k = f / kM, m = f % kM;
-      if (k == kSteps - 1 && m == 0) rope_q(rope_b);
+      // ptxas moves loads of fragments up as long as it sees registers for them, and then spills: not past here.
+      if (kTiles == 4 && f == kFragments / 2) __syncwarp();
+      if (k >= kSteps && m == 0) rope_q(k - kSteps, b);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         float(&sum)[4] = kChains == 1 ? s[m][n] : extra[k % kChains][n];
-        if (k < kSteps) multiply_add(sum, a[f % kRing], q[k < kSteps ? k : 0][n]);
-        else multiply_add(sum, a[f % kRing], rope_b[k < kSteps ? 0 : k - kSteps][n]);
+        if (k < kSteps)
+          multiply_add(sum, a[f % kRing], q[k < kSteps ? k : 0][n]);
+        else
+          multiply_add(sum, a[f % kRing], b[n]);
       }
     }
     if constexpr (kChains > 1) {
@@ -120,8 +124,8 @@ struct Fp8Rows {
 
   // A word of ldmatrix holds four neighbouring dimensions; its even bytes become columns 2t, 2t+1 of the fragment and
   // its odd bytes columns 2t+8, 2t+9, so q comes in that order too.
-  static __device__ __forceinline__ void load_q(uint32_t (&b0)[2], uint32_t (&b1)[2], const uint16_t* head, int d, int t,
-                                                bool valid) {
+  static __device__ __forceinline__ void load_q(uint32_t (&b0)[2], uint32_t (&b1)[2], const uint16_t* head, int d,
+                                                int t, bool valid) {
     load_q_step(b0, head + d, t, valid);
     load_q_step(b1, head + d + 16, t, valid);
   }
@@ -141,7 +145,7 @@ struct Fp8Rows {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       const uint32_t rows = at + m * 16 * kPitch, scales = row_scales + m * 16 * kPitch;
-      constexpr int kRing = kTiles == 1 ? 1 : 2;  // raw fragments; warps that stand alone hide each other's latency
+      constexpr int kRing = 2;  // raw fragments, the next one asked for ahead
       uint32_t raw[kRing][4];
       if constexpr (kRing == 2) load_matrices(raw[0], rows);
 #pragma unroll
@@ -166,14 +170,13 @@ struct Fp8Rows {
           s[m][n][2] += high * part[n][2], s[m][n][3] += high * part[n][3];
         }
       }
-      uint32_t rope_b[kRopeSteps][kTiles][2];
-      rope_q(rope_b);
 #pragma unroll
       for (int k = 0; k < kRopeSteps; ++k) {
-        uint32_t a[4];
+        uint32_t a[4], b[kTiles][2];
+        rope_q(k, b);
         load_matrices(a, rope_at + m * 16 * kPitch + k * 32);
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) multiply_add(s[m][n], a, rope_b[k][n]);
+        for (int n = 0; n < kTiles; ++n) multiply_add(s[m][n], a, b[n]);
       }
     }
   }
@@ -196,8 +199,8 @@ struct Fp8Rows {
     const uint32_t even_columns = transpose_matrix(pack_bf16(o[0] * factor.x, o[1] * factor.y));
     const uint32_t odd_columns = transpose_matrix(pack_bf16(o[2] * factor.x, o[3] * factor.y));
     if (valid && column < d_v) {
-      *reinterpret_cast<uint2*>(head + column) = make_uint2(__byte_perm(even_columns, odd_columns, 0x5410),
-                                                            __byte_perm(even_columns, odd_columns, 0x7632));
+      *reinterpret_cast<uint2*>(head + column) =
+          make_uint2(__byte_perm(even_columns, odd_columns, 0x5410), __byte_perm(even_columns, odd_columns, 0x7632));
     }
   }
 };

@@ -30,11 +30,20 @@ struct Shape {
   static constexpr int kColumns = kLatents / kWarps;
   static constexpr int kOutM = kColumns / 16, kOutN = kWarps;
   static constexpr int kCopies = weight_copies(Row::kFormat);
-  static constexpr int kWarpCopies = kCopies == 1 ? 1 : kWarps == 1 ? 4 : kWarps == 2 ? 2 : 1;  // scale groups of a warp's columns
+  static constexpr int kWarpCopies = kCopies == 1  ? 1
+                                     : kWarps == 1 ? 4
+                                     : kWarps == 2 ? 2
+                                                   : 1;           // scale groups of a warp's columns
   static constexpr int kRowsPerGroup = kTileRows / (4 * kWarps);  // rows that eight lanes copy
+  // Place in the owner's mailbox of the n-th group's scores of 16 rows.
+  static __device__ __forceinline__ constexpr int box_of(int n, int m) {
+    return ((n - kFirstPosted) * kTilesM + m) * 512;
+  }
   static constexpr bool kOverlap = kOverlapped;
   static constexpr bool kOneTeam = kWarps >= 4;  // per CTA
   static constexpr bool kRopeShared = rope_q_in_shared(Row::kFormat, kWarps, kOverlapped);
+  static constexpr bool kPostsOwn = posts_own_scores(Row::kFormat, kWarps);
+  static constexpr int kFirstPosted = kPostsOwn ? 0 : 1;  // of the groups of 8 heads that a warp scores
   // Rows of 16 whose scores a warp computes side by side: two halve the exposed latency and want 16 registers more.
   static constexpr int kSideBySide = kOverlapped && Row::kFormat == RowFormat::bf16 ? kTilesM : 1;
   static constexpr TeamLayout kLayout = team_layout(Row::kFormat, kWarps, kOverlapped, kTileRows);
@@ -74,7 +83,14 @@ struct Place {
   // The same, but the compiler cannot know: what follows from it is computed again instead of kept.
   [[nodiscard]] __device__ __forceinline__ Place again() const {
     Place p = *this;
-    asm volatile("" : "+r"(p.lane), "+r"(p.base));
+    asm volatile("" : "+r"(p.lane));
+    if constexpr (!S::kOneTeam) asm volatile("" : "+r"(p.base));  // a single team's is a uniform register
+    return p;
+  }
+  // The same for the place among the warps, and what q's slices follow from.
+  [[nodiscard]] __device__ __forceinline__ Place again_with_warp() const {
+    Place p = again();
+    asm volatile("" : "+r"(p.warp));
     return p;
   }
   __device__ __forceinline__ int g() const { return lane >> 2; }
@@ -88,7 +104,9 @@ struct Place {
   __device__ __forceinline__ uint32_t weights(int buffer) const {
     return base + S::kLayout.weights + buffer * S::kLayout.weights_bytes;
   }
-  __device__ __forceinline__ uint32_t factors(int buffer) const { return base + S::kLayout.factors + buffer * S::kHeads * 4; }
+  __device__ __forceinline__ uint32_t factors(int buffer) const {
+    return base + S::kLayout.factors + buffer * S::kHeads * 4;
+  }
   __device__ __forceinline__ uint32_t valid(int stage) const { return base + S::kLayout.valid + stage * 4; }
   __device__ __forceinline__ uint32_t stage(int i) const { return base + S::kLayout.ring + i * S::kLayout.stage_bytes; }
   __device__ __forceinline__ uint32_t rope_q() const { return base + S::kLayout.rope_q + warp * 1024 + lane * 16; }
@@ -98,22 +116,27 @@ struct Place {
 
 template <class S>
 __device__ __forceinline__ void team_barrier(int team) {
-  if constexpr (S::kWarps == 1) __syncwarp();
-  else barrier(1 + team, 32 * S::kWarps);
+  if constexpr (S::kWarps == 1)
+    __syncwarp();
+  else
+    barrier(1 + team, 32 * S::kWarps);
 }
 
 // Barrier among the warps that exchange scores. Eight warps form two such groups, and then they are the only team.
 template <class S>
 __device__ __forceinline__ void owners_barrier(int team, int warp) {
-  if constexpr (S::kWarps == 8) barrier(2 + (warp >> 2), 128);
-  else team_barrier<S>(team);
+  if constexpr (S::kWarps == 8)
+    barrier(2 + (warp >> 2), 128);
+  else
+    team_barrier<S>(team);
 }
 
 // Slot of this lane's row of a tile, -1 when it does not count.
 template <class S>
-__device__ __forceinline__ int32_t load_slot(const int32_t* list, int tile, int end, int lane) {
+__device__ __forceinline__ int32_t load_slot(const MlaParams& p, int token, int tile, int end, int lane) {
   const int i = tile * S::kTileRows + lane;
-  return lane < S::kTileRows && i < end ? __ldg(list + i) : -1;
+  asm volatile("" : "+r"(token));  // the address of the list is worked out here, not kept in two registers
+  return lane < S::kTileRows && i < end ? __ldg(p.lists + token * p.list_stride + i) : -1;
 }
 
 // Starts the copy of one tile into a stage and notes which of its rows count. Every warp of the team holds the same
@@ -149,7 +172,8 @@ __device__ __forceinline__ void gather(const MlaParams& p, const Place<S>& at, i
 }
 
 template <class S>
-__device__ __forceinline__ void load_query(const MlaParams& p, const Place<S>& at, Query<S>& q, int64_t token, int head_block) {
+__device__ __forceinline__ void load_query(const MlaParams& p, const Place<S>& at, Query<S>& q, int64_t token,
+                                           int head_block) {
   const int latent = at.slice() * (kLatents / S::kSlices);
   const int rope = kLatents + at.slice() * (kRotated / S::kSlices);
 #pragma unroll
@@ -168,7 +192,8 @@ __device__ __forceinline__ void load_query(const MlaParams& p, const Place<S>& a
       const uint32_t low = read ? __ldg(dims) : 0, high = read ? __ldg(dims + 4) : 0;
       if constexpr (S::kRopeShared) {
         const int f = k * S::kTilesN + n;
-        store_shared(at.rope_q() + (f >> 1) * 512 + (f & 1) * 8, make_float2(__uint_as_float(low), __uint_as_float(high)));
+        store_shared(at.rope_q() + (f >> 1) * 512 + (f & 1) * 8,
+                     make_float2(__uint_as_float(low), __uint_as_float(high)));
       } else {
         q.rope[k][n][0] = low, q.rope[k][n][1] = high;
       }
@@ -189,8 +214,8 @@ __device__ __forceinline__ void clear_rope(const MlaParams& p, const Place<S>& a
 
 // Scores of one tile over this warp's slice: own heads into `own`, the others into mailboxes.
 template <class S>
-__device__ __forceinline__ void score(const Place<S>& at, const Query<S>& q, int stage,
-                                      float (&own)[S::kTilesM][4], int buffer = 0) {
+__device__ __forceinline__ void score(const Place<S>& at, const Query<S>& q, int stage, float (&own)[S::kTilesM][4],
+                                      int buffer = 0) {
   const uint32_t mail = at.mail(buffer);
   const uint32_t tile = at.stage(stage);
   const int latent = at.slice() * (kLatents / S::kSlices);
@@ -198,36 +223,42 @@ __device__ __forceinline__ void score(const Place<S>& at, const Query<S>& q, int
   const uint32_t at_rope = at.fragment() + S::Row::kRopeOffset + at.slice() * (kRotated / S::kSlices) * 2;
   uint32_t at_scales = 0;
   if constexpr (S::Row::kScaled) at_scales = at.g() * S::Row::kPitch + S::Row::kScaleOffset + latent / 128 * 4;
-  const auto rope_q = [&](uint32_t (&b)[S::kRopeSteps][S::kTilesN][2]) {
+  const auto rope_q = [&](int step, uint32_t(&b)[S::kTilesN][2]) {
     if constexpr (S::kRopeShared) {
+      if constexpr (S::kTilesN == 1) {
+        const float2 v = load_shared_float2(at.rope_q() + (step >> 1) * 512 + (step & 1) * 8);
+        b[0][0] = __float_as_uint(v.x), b[0][1] = __float_as_uint(v.y);
+      } else {
 #pragma unroll
-      for (int f = 0; f < S::kRopeSteps * S::kTilesN; f += 2) {
-        const float4 v = load_shared_float4(at.rope_q() + f * 256);
-        uint32_t(&low)[2] = b[f / S::kTilesN][f % S::kTilesN], (&high)[2] = b[(f + 1) / S::kTilesN][(f + 1) % S::kTilesN];
-        low[0] = __float_as_uint(v.x), low[1] = __float_as_uint(v.y);
-        high[0] = __float_as_uint(v.z), high[1] = __float_as_uint(v.w);
+        for (int n = 0; n < S::kTilesN; n += 2) {
+          const float4 v = load_shared_float4(at.rope_q() + n * 256);
+          b[n][0] = __float_as_uint(v.x), b[n][1] = __float_as_uint(v.y);
+          b[n + 1][0] = __float_as_uint(v.z), b[n + 1][1] = __float_as_uint(v.w);
+        }
       }
     } else {
 #pragma unroll
-      for (int k = 0; k < S::kRopeSteps; ++k)
-#pragma unroll
-        for (int n = 0; n < S::kTilesN; ++n) b[k][n][0] = q.rope[k][n][0], b[k][n][1] = q.rope[k][n][1];
+      for (int n = 0; n < S::kTilesN; ++n) b[n][0] = q.rope[step][n][0], b[n][1] = q.rope[step][n][1];
     }
   };
-#pragma unroll
+#pragma unroll(S::kPostsOwn ? 1 : S::kTilesM)
   for (int first = 0; first < S::kTilesM; first += S::kSideBySide) {
+    if (first > 0) __syncwarp();  // keeps ptxas from asking for all fragments of the tile at once, and spilling
     const uint32_t rows = tile + first * 16 * S::Row::kPitch;
     float s[S::kSideBySide][S::kTilesN][4] = {};
     S::Row::template scores<S::kSideBySide, S::kNopeSteps, S::kRopeSteps, S::kTilesN>(
         s, rows + at_latents, rows + at_rope, rows + at_scales, q.nope, rope_q);
+    const Place<S> late = S::kOverlap ? at : at.again_with_warp();  // owners are worked out now, not kept
 #pragma unroll
     for (int side = 0; side < S::kSideBySide; ++side) {
       const int m = first + side;
+      if constexpr (!S::kPostsOwn) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) own[m][i] = s[side][0][i];
+        for (int i = 0; i < 4; ++i) own[m][i] = s[side][0][i];
+      }
 #pragma unroll
-      for (int n = 1; n < S::kTilesN; ++n) {
-        store_shared(mail + at.owner(n) * S::kMailWarp + ((n - 1) * S::kTilesM + m) * 512 + at.lane * 16, s[side][n]);
+      for (int n = S::kFirstPosted; n < S::kTilesN; ++n) {
+        store_shared(mail + late.owner(n) * S::kMailWarp + S::box_of(n, m) + late.lane * 16, s[side][n]);
       }
     }
   }
@@ -236,12 +267,16 @@ __device__ __forceinline__ void score(const Place<S>& at, const Query<S>& q, int
 // Adds the peers' partial scores to this warp's own.
 template <class S>
 __device__ __forceinline__ void collect(const Place<S>& at, int buffer, float (&own)[S::kTilesM][4]) {
-  const uint32_t mail = at.mail(buffer);
+  const uint32_t mail = at.mail(buffer) + at.warp * S::kMailWarp + at.lane * 16;
+  if constexpr (S::kPostsOwn) {
 #pragma unroll
-  for (int n = 1; n < S::kTilesN; ++n) {
+    for (int m = 0; m < S::kTilesM; ++m) own[m][0] = own[m][1] = own[m][2] = own[m][3] = 0;
+  }
+#pragma unroll
+  for (int n = S::kFirstPosted; n < S::kTilesN; ++n) {
 #pragma unroll
     for (int m = 0; m < S::kTilesM; ++m) {
-      const float4 v = load_shared_float4(mail + at.warp * S::kMailWarp + ((n - 1) * S::kTilesM + m) * 512 + at.lane * 16);
+      const float4 v = load_shared_float4(mail + S::box_of(n, m));
       own[m][0] += v.x, own[m][1] += v.y, own[m][2] += v.z, own[m][3] += v.w;
     }
   }
@@ -286,7 +321,8 @@ __device__ __forceinline__ void softmax(const Place<S>& at, Softmax& state, uint
 // Factor that a row's scale of one group puts on its probabilities; 1 for unscaled rows.
 template <class S>
 __device__ __forceinline__ float weight_factor(const Place<S>& at, int stage, int row, int group) {
-  if constexpr (!S::Row::kScaled) return 1.0f;
+  if constexpr (!S::Row::kScaled)
+    return 1.0f;
   else {
     const uint32_t scales = at.stage(stage) + row * S::Row::kPitch + Fp8Rows::kScaleOffset;
     return load_shared_float(scales + group * 4) * kTwo60;
@@ -295,9 +331,11 @@ __device__ __forceinline__ float weight_factor(const Place<S>& at, int stage, in
 
 // Probabilities of this warp's heads for its peers: [group][row][8 heads], bf16. Factors: one per head.
 template <class S>
-__device__ __forceinline__ void post_weights(const Place<S>& at, int stage, int buffer, const float (&p)[S::kTilesM][4], const float (&factor)[2]) {
+__device__ __forceinline__ void post_weights(const Place<S>& at, int stage, int buffer, const float (&p)[S::kTilesM][4],
+                                             const float (&factor)[2]) {
   const uint32_t factors = at.factors(buffer);
   const uint32_t mine = at.weights(buffer) + at.warp * S::kWeightsWarp + at.t() * 4;
+  if constexpr (!S::kOverlap) __syncwarp();  // the mailbox is written over: all lanes have collected what was in it
 #pragma unroll
   for (int m = 0; m < S::kTilesM; ++m) {
 #pragma unroll
@@ -334,7 +372,8 @@ __device__ __forceinline__ void rescale(const Place<S>& at, int buffer, Output<S
 
 // Output += values * probabilities for 16 rows of the tile and the columns of scale group c of this warp.
 template <class S>
-__device__ __forceinline__ void accumulate_group(uint32_t rows, int c, const uint32_t (&b)[S::kOutN][2], Output<S>& out) {
+__device__ __forceinline__ void accumulate_group(uint32_t rows, int c, const uint32_t (&b)[S::kOutN][2],
+                                                 Output<S>& out) {
   constexpr int kTilesPerGroup = S::kOutM / S::kWarpCopies;
   const uint32_t columns = rows + c * kTilesPerGroup * 16 * S::Row::kBytesPerLatent;
   if constexpr (S::Row::kScaled) {
@@ -350,7 +389,7 @@ __device__ __forceinline__ void accumulate_group(uint32_t rows, int c, const uin
     }
   } else {
     // Fragments are asked for ahead as far as registers allow.
-    constexpr int kRing = S::kOverlap ? 4 : S::kWarps == 8 ? 1 : 2;
+    constexpr int kRing = S::kOverlap ? 4 : S::kWarps >= 4 ? 1 : 2;
     uint32_t a[kRing][4];
 #pragma unroll
     for (int m = 0; m < kRing - 1; ++m) load_matrices_transposed(a[m], columns + m * 32);
@@ -373,7 +412,9 @@ __device__ __forceinline__ void accumulate(const Place<S>& at, int stage, int bu
   const uint32_t tile = at.stage(stage) + S::Row::value_lane(at.lane) + at.warp * S::kColumns * S::Row::kBytesPerLatent;
   const uint32_t lane_offset = (at.lane >> 4) * S::kWeightsWarp + (at.lane & 15) * 16;
   const int first_copy = S::kCopies == 1 ? 0 : at.warp * S::kColumns / 128;
-#pragma unroll(S::kOverlap ? S::kTilesM : 1)  // not unrolled, the loads of one step cannot pile up in registers
+#pragma unroll(S::kOverlap && !S::Row::kScaled \
+                   ? S::kTilesM                \
+                   : 1)  // not unrolled, the loads of one step cannot pile up in registers
   for (int k = 0; k < S::kTilesM; ++k) {
 #pragma unroll
     for (int c = 0; c < S::kWarpCopies; ++c) {
@@ -381,7 +422,8 @@ __device__ __forceinline__ void accumulate(const Place<S>& at, int stage, int bu
 #pragma unroll
       for (int n = 0; n < S::kOutN; n += 2) {
         uint32_t r[4];
-        load_matrices_transposed(r, weights + n * S::kWeightsWarp + ((first_copy + c) * S::kTileRows + k * 16) * 16 + lane_offset);
+        load_matrices_transposed(
+            r, weights + n * S::kWeightsWarp + ((first_copy + c) * S::kTileRows + k * 16) * 16 + lane_offset);
         b[n][0] = r[0], b[n][1] = r[1], b[n + 1][0] = r[2], b[n + 1][1] = r[3];
       }
       accumulate_group<S>(tile + k * 16 * S::Row::kPitch, c, b, out);
@@ -397,7 +439,8 @@ __device__ __forceinline__ void accumulate_alone(const Place<S>& at, int stage, 
   if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
     for (int m = 0; m < S::kOutM; ++m) {
-      out.o[m][0][0] *= factor[0], out.o[m][0][1] *= factor[1], out.o[m][0][2] *= factor[0], out.o[m][0][3] *= factor[1];
+      out.o[m][0][0] *= factor[0], out.o[m][0][1] *= factor[1], out.o[m][0][2] *= factor[0],
+          out.o[m][0][3] *= factor[1];
     }
   }
   const uint32_t tile = at.stage(stage) + S::Row::value_lane(at.lane) + at.warp * S::kColumns * S::Row::kBytesPerLatent;

@@ -13,10 +13,10 @@
 
 namespace winnow::cuda {
 
-inline constexpr int kLatents = 512;     // d_nope: the only width that the kernels are made for
-inline constexpr int kRotated = 64;      // d_rope when there is one
-inline constexpr int kScaleGroups = 4;   // groups of 128 latents with a scale of their own, v32_fp8
-inline constexpr int kMaxStages = 4;     // ring of tiles in shared memory
+inline constexpr int kLatents = 512;    // d_nope: the only width that the kernels are made for
+inline constexpr int kRotated = 64;     // d_rope when there is one
+inline constexpr int kScaleGroups = 4;  // groups of 128 latents with a scale of their own, v32_fp8
+inline constexpr int kMaxStages = 4;    // ring of tiles in shared memory
 
 // Bytes between rows in shared memory. 1152 would start every row in the same bank; 1168 and 656 start eight rows that
 // follow each other in eight different groups of four banks, which is what ldmatrix reads at once.
@@ -29,16 +29,24 @@ inline constexpr int kMaxStages = 4;     // ring of tiles in shared memory
 struct MlaTile {
   const char* name;
   RowFormat rows;
-  int team_warps;  // 1, 2, 4, 8: 8, 16, 32, 64 heads per CTA
-  bool overlapped; // scores of the next tile are computed before the values of this one
-  int tile_rows;   // cache rows in one step
-  int stages;      // tiles in the ring
-  int teams;       // teams in a CTA
-  int per_sm;      // CTAs that should be resident on one SM; the tile wants shared memory for all of them
+  int team_warps;   // 1, 2, 4, 8: 8, 16, 32, 64 heads per CTA
+  bool overlapped;  // scores of the next tile are computed before the values of this one
+  int tile_rows;    // cache rows in one step
+  int stages;       // tiles in the ring
+  int teams;        // teams in a CTA
+  int per_sm;       // CTAs that should be resident on one SM; the tile wants shared memory for all of them
+  int only_sm = 0;  // the one compute capability that it is compiled for; 0: any from 80 on
 };
 
+// The kernel of SM90 is laid out by itself (mla_bf16_h64_wgmma.cu).
+inline constexpr int kWgmmaThreads = 384;
+inline constexpr int kWgmmaSharedBytes = 231680;
+[[nodiscard]] constexpr bool is_wgmma(const MlaTile& tile) { return tile.only_sm == 90; }
+
 [[nodiscard]] constexpr int heads_of(const MlaTile& tile) { return 8 * tile.team_warps; }
-[[nodiscard]] constexpr int threads_of(const MlaTile& tile) { return 32 * tile.team_warps * tile.teams; }
+[[nodiscard]] constexpr int threads_of(const MlaTile& tile) {
+  return is_wgmma(tile) ? kWgmmaThreads : 32 * tile.team_warps * tile.teams;
+}
 
 // Shared memory of one team, in this order: mailboxes, probabilities, rescale factors, valid masks, ring of row tiles.
 // Everything but the length of the ring is known at compile time.
@@ -50,22 +58,27 @@ struct TeamLayout {
   int weights_bytes;  // of all warps; two such buffers when overlapped
   int factors;        // offset of one float per head; twice when overlapped
   int valid;          // offset of kMaxStages masks
-  int rope_q;         // offset of the rope part of q as fragments, where it is kept here; else -1
+  int rope_q;         // offset of the rope part of q as fragments, where it is kept here
   int ring;           // offset of the first stage
   int stage_bytes;    // one tile of rows
 };
 
-// Where registers run out, 8 of the 72 registers of q stay in shared memory; the tile of 64 heads for 99 KB has no room
-// for them there.
+// Where registers run out, the rope part of q (8 of its 72 registers) stays in shared memory; the tile of 64 heads for
+// 99 KB has no room for it there.
 [[nodiscard]] constexpr bool rope_q_in_shared(RowFormat rows, int team_warps, bool overlapped) {
   return team_warps == 4 || (team_warps == 8 && overlapped) || (team_warps == 1 && rows == RowFormat::v32_fp8);
+}
+
+// Where they run out even so, a warp posts the scores of its own heads too, instead of keeping them over the tile.
+[[nodiscard]] constexpr bool posts_own_scores(RowFormat rows, int team_warps) {
+  return team_warps == 4 && rows == RowFormat::bf16;
 }
 
 [[nodiscard]] constexpr TeamLayout team_layout(RowFormat rows, int team_warps, bool overlapped, int tile_rows) {
   const int slices = team_warps < 4 ? team_warps : 4;  // warps that share the dimensions of a row, and its scores
   const int buffers = overlapped ? 2 : 1;
   const int weights = weight_copies(rows) * tile_rows * 16;  // 8 heads in bf16 per row
-  const int incoming = (slices - 1) * (tile_rows / 16) * 512;
+  const int incoming = (slices - (posts_own_scores(rows, team_warps) ? 0 : 1)) * (tile_rows / 16) * 512;
   TeamLayout l{};
   // A single warp transposes its probabilities in registers and has no peers.
   l.mail_warp = team_warps == 1 ? 0 : overlapped || incoming > weights ? incoming : weights;
@@ -77,9 +90,9 @@ struct TeamLayout {
   l.factors = overlapped ? mail_end + l.weights_bytes * buffers : mail_end;
   l.valid = l.factors + 8 * team_warps * 4 * buffers;
   const int valid_end = (l.valid + kMaxStages * 4 + 15) / 16 * 16;
-  const bool keep = rope_q_in_shared(rows, team_warps, overlapped);
-  l.rope_q = keep ? valid_end : -1;
-  l.ring = (valid_end + (keep ? team_warps * 32 * 32 : 0) + 127) / 128 * 128;
+  l.rope_q = valid_end;
+  const int rope_bytes = rope_q_in_shared(rows, team_warps, overlapped) ? team_warps * 1024 : 0;
+  l.ring = (valid_end + rope_bytes + 127) / 128 * 128;
   l.stage_bytes = tile_rows * row_pitch(rows);
   return l;
 }
@@ -92,10 +105,12 @@ struct TeamLayout {
 // Behind the teams: maximum, sum and output factor of every head and team, for the merge inside the CTA.
 inline constexpr int kFinishBytesPerHead = 12;
 [[nodiscard]] constexpr int64_t shared_bytes_of(const MlaTile& t) {
+  if (is_wgmma(t)) return kWgmmaSharedBytes;
   return static_cast<int64_t>(t.teams) * (team_bytes_of(t) + heads_of(t) * kFinishBytesPerHead);
 }
 
 // The list, best first for its number of heads and row format. The first one that a device has room for is taken.
+// clang-format off
 inline constexpr MlaTile kMlaTiles[] = {
     // name                 rows                warps overlap rows stages teams per_sm
     {"bf16.h8.wide",        RowFormat::bf16,    1,    false,  16,  2,     3,    2},
@@ -104,6 +119,9 @@ inline constexpr MlaTile kMlaTiles[] = {
     {"bf16.h16",            RowFormat::bf16,    2,    false,  16,  2,     2,    1},
     {"bf16.h32.wide",       RowFormat::bf16,    4,    false,  32,  2,     1,    2},
     {"bf16.h32",            RowFormat::bf16,    4,    false,  32,  2,     1,    1},
+#ifndef WINNOW_WITHOUT_SM90  // a build to try the portable kernels on a Hopper card
+    {"bf16.h64.wgmma",      RowFormat::bf16,    8,    true,   32,  4,     1,    1, 90},
+#endif
     {"bf16.h64.overlapped", RowFormat::bf16,    8,    true,   32,  4,     1,    1},
     {"bf16.h64",            RowFormat::bf16,    8,    false,  32,  2,     1,    1},
     {"fp8.h8.wide",         RowFormat::v32_fp8, 1,    false,  16,  2,     4,    2},
@@ -115,6 +133,7 @@ inline constexpr MlaTile kMlaTiles[] = {
     {"fp8.h64.overlapped",  RowFormat::v32_fp8, 8,    true,   32,  4,     1,    1},
     {"fp8.h64",             RowFormat::v32_fp8, 8,    false,  32,  3,     1,    1},
 };
+// clang-format on
 
 // Every tile without ".wide" and ".overlapped" must fit the 99 KB of the parts with the least.
 constexpr bool portable_tiles_fit() {
@@ -130,6 +149,15 @@ constexpr bool portable_tiles_fit() {
   return true;
 }
 static_assert(portable_tiles_fit());
+
+// Teams of a CTA post their whole output, fp32, in the rings that they have emptied.
+constexpr bool outputs_fit() {
+  for (const MlaTile& t : kMlaTiles) {
+    if (t.teams > 1 && team_bytes_of(t) < heads_of(t) * kLatents * 4) return false;
+  }
+  return true;
+}
+static_assert(outputs_fit());
 
 // The kernels' arguments. Plain data, passed by value. Strides of q and out in elements, of rows in bytes.
 struct MlaParams {
