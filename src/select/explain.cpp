@@ -9,6 +9,8 @@
 namespace winnow {
 namespace {
 
+constexpr int32_t kShortestContext = 64;  // tokens; a shorter one helps nobody, so it is not offered
+
 // Binary units, as shared memory is sold: "77 KB", "97.9 KB", "256 MB".
 std::string kilobytes(int64_t bytes) {
   const bool large = bytes >= int64_t{10} << 20;
@@ -102,13 +104,13 @@ void try_formats(const AttentionPath& path, std::vector<std::string>& changes) {
 
 void try_sizes(const AttentionPath& path, std::vector<std::string>& changes) {
   AttentionNeeds needs = path.needs;
-  needs.page_size = 64;
-  if (path.needs.page_size != 64 && works(path, needs)) {
-    changes.push_back(concat("pages of 64 slots (now ", path.needs.page_size, ")"));
+  needs.page_size = AttentionNeeds().page_size;
+  if (path.needs.page_size != needs.page_size && works(path, needs)) {
+    changes.push_back(concat("pages of ", needs.page_size, " slots (now ", path.needs.page_size, ")"));
   }
   needs = path.needs;
   if (needs.index_heads > 0) return;  // topk is the model's own then
-  for (int32_t topk = needs.topk / 2; topk >= 64; topk /= 2) {
+  for (int32_t topk = needs.topk / 2; topk >= kShortestContext; topk /= 2) {
     needs.topk = topk;
     needs.context = topk;
     if (!works(path, needs)) continue;

@@ -14,21 +14,26 @@ namespace {
 Verdict admits_any_mla(const Backend&, const SparseMlaProblem& problem, const DeviceInfo&) {
   Verdict verdict;
   verdict.launch.heads_per_block = 32;
-  verdict.launch.rows_per_tile = 16;
+  verdict.launch.rows_per_tile = 24;
   verdict.launch.stages = 2;
-  verdict.launch.splits = problem.tokens == 1 ? 4 : 1;
-  verdict.launch.shared_bytes = 77 * 1024;
+  verdict.launch.splits = problem.tokens == 1 ? 3 : 1;
+  verdict.launch.shared_bytes = 61 * 1024;
   return verdict;
 }
-Verdict admits_64_heads(const Backend&, const SparseMlaProblem& problem, const DeviceInfo& device) {
+Verdict admits_32_heads(const Backend&, const SparseMlaProblem& problem, const DeviceInfo& device) {
   Verdict verdict;
-  verdict.need(device.sm == 90, "sm", 90, device.sm);
-  verdict.need(problem.q_heads % 64 == 0, "q_heads", "a multiple of 64", problem.q_heads);
+  verdict.need(device.sm == 120, "sm", 120, device.sm);
+  verdict.need(problem.q_heads % 32 == 0, "q_heads", "a multiple of 32", problem.q_heads);
   return verdict;
 }
 Verdict admits_fp8_rows(const Backend&, const SparseMlaProblem& problem, const DeviceInfo&) {
   Verdict verdict;
   verdict.need(problem.rows == RowFormat::v32_fp8, "rows", "v32_fp8", name_of(problem.rows));
+  return verdict;
+}
+Verdict admits_usual_pages(const Backend&, const SparseMlaProblem& problem, const DeviceInfo&) {
+  Verdict verdict;
+  verdict.need(problem.page_size == 64, "page_size", 64, problem.page_size);
   return verdict;
 }
 Verdict admits_any_select(const Backend&, const IndexSelectProblem&, const DeviceInfo&) { return {}; }
@@ -54,7 +59,7 @@ struct Rows {
   Backend absent = row_named("cuda.absent", DeviceKind::cuda);
 
   Rows() {
-    special.admits_mla = admits_64_heads;
+    special.admits_mla = admits_32_heads;
     portable.admits_mla = cpu.admits_mla = absent.admits_mla = admits_any_mla;
     portable.admits_select = cpu.admits_select = admits_any_select;
     portable.admits_write = cpu.admits_write = admits_any_write;
@@ -66,7 +71,7 @@ struct Rows {
 
 AttentionNeeds glm_needs() {
   AttentionNeeds needs;
-  needs.q_heads = 96;
+  needs.q_heads = 80;
   needs.d_nope = 512;
   needs.d_rope = 64;
   needs.d_v = 512;
@@ -77,11 +82,11 @@ AttentionNeeds glm_needs() {
   return needs;
 }
 
-DeviceInfo l4() {
+DeviceInfo a30() {
   DeviceInfo device;
   device.kind = DeviceKind::cuda;
-  device.name = "NVIDIA L4";
-  device.sm = 89;
+  device.name = "NVIDIA A30";
+  device.sm = 80;
   return device;
 }
 
@@ -93,7 +98,7 @@ AttentionPath chosen(const Rows& rows, const AttentionNeeds& needs, const Device
 }
 
 TEST(Select, NoRowsGiveNoPathAndAProof) {
-  const Result<AttentionPath> path = choose_path_among({}, glm_needs(), l4());
+  const Result<AttentionPath> path = choose_path_among({}, glm_needs(), a30());
   ASSERT_TRUE(path.ok());
   EXPECT_FALSE(path.value().admitted());
   EXPECT_NE(why_no_path(path.value()).find("the table has no row for it"), std::string::npos);
@@ -101,37 +106,37 @@ TEST(Select, NoRowsGiveNoPathAndAProof) {
 
 TEST(Select, VerdictsStandInOrderAndTheFirstAdmittedIsChosen) {
   const Rows rows;
-  const AttentionPath path = chosen(rows, glm_needs(), l4());
+  const AttentionPath path = chosen(rows, glm_needs(), a30());
   ASSERT_TRUE(path.admitted());
   const PathStep& decode = path.step("decode attention");
   ASSERT_EQ(decode.considered.size(), 4u);
   EXPECT_STREQ(decode.considered[0].backend->name, "cuda.special");
   EXPECT_EQ(decode.chosen, &rows.portable);
-  EXPECT_EQ(decode.launch.splits, 4);
+  EXPECT_EQ(decode.launch.splits, 3);
   EXPECT_EQ(path.step("prefill attention").launch.splits, 1);
 }
 
 TEST(Select, EveryRefusalIsCollectedNotTheFirst) {
   const Rows rows;
-  const AttentionPath path = chosen(rows, glm_needs(), l4());
+  const AttentionPath path = chosen(rows, glm_needs(), a30());
   const Verdict& special = path.step("decode attention").considered[0].verdict;
   ASSERT_EQ(special.refusals.size(), 2u);
-  EXPECT_EQ(clause(special.refusals[0]), "sm: wants 90, has 89");
-  EXPECT_EQ(clause(special.refusals[1]), "q_heads: wants a multiple of 64, has 96");
+  EXPECT_EQ(clause(special.refusals[0]), "sm: wants 120, has 80");
+  EXPECT_EQ(clause(special.refusals[1]), "q_heads: wants a multiple of 32, has 80");
 }
 
 TEST(Select, ExplanationNamesEveryRowWithItsState) {
-  const std::string text = explain(chosen(Rows(), glm_needs(), l4()));
+  const std::string text = explain(chosen(Rows(), glm_needs(), a30()));
   EXPECT_NE(
-      text.find("sparse attention on NVIDIA L4 (sm_89)\n  q_heads 96, rows bf16 512 + 64, topk 2048, index 32 x 128 "
+      text.find("sparse attention on NVIDIA A30 (sm_80)\n  q_heads 80, rows bf16 512 + 64, topk 2048, index 32 x 128 "
                 "keys bf16"),
       std::string::npos)
       << text;
   EXPECT_NE(text.find("  decode attention, 1 token\n"
-                      "    refused  cuda.special   sm: wants 90, has 89; q_heads: wants a multiple of 64, has 96\n"
+                      "    refused  cuda.special   sm: wants 120, has 80; q_heads: wants a multiple of 32, has 80\n"
                       "    refused  cuda.absent    built: wants yes, has not built (SOME_OPTION is OFF)\n"
-                      "    chosen   cuda.portable  first admitted; 32 heads per block, 16 rows per tile, 2 stages, "
-                      "4 splits, 77 KB shared memory\n"
+                      "    chosen   cuda.portable  first admitted; 32 heads per block, 24 rows per tile, 2 stages, "
+                      "3 splits, 61 KB shared memory\n"
                       "  every operation\n"
                       "    refused  cpu.plain      device: wants a CPU, has an NVIDIA GPU\n"),
             std::string::npos)
@@ -140,14 +145,14 @@ TEST(Select, ExplanationNamesEveryRowWithItsState) {
 
 TEST(Select, AnAbsentRowIsChosenOnlyWhenAbsenceIsIgnored) {
   const Rows rows;
-  EXPECT_EQ(chosen(rows, glm_needs(), l4()).step("decode attention").chosen, &rows.portable);
-  EXPECT_EQ(chosen(rows, glm_needs(), l4(), {}, true).step("decode attention").chosen, &rows.absent);
+  EXPECT_EQ(chosen(rows, glm_needs(), a30()).step("decode attention").chosen, &rows.portable);
+  EXPECT_EQ(chosen(rows, glm_needs(), a30(), {}, true).step("decode attention").chosen, &rows.absent);
 }
 
 TEST(Select, AnAbsentRowWithoutPredicatesIsRefusedAtEveryStep) {
   Rows rows;
   rows.absent.admits_mla = nullptr;
-  const AttentionPath path = chosen(rows, glm_needs(), l4(), {}, true);
+  const AttentionPath path = chosen(rows, glm_needs(), a30(), {}, true);
   for (const PathStep& step : path.steps) {
     const auto absent = std::find_if(step.considered.begin(), step.considered.end(),
                                      [&](const Considered& one) { return one.backend == &rows.absent; });
@@ -160,7 +165,7 @@ TEST(Select, AModelWithoutIndexerHasNoSelectStep) {
   AttentionNeeds needs = glm_needs();
   needs.index_heads = 0;
   const Rows rows;
-  const AttentionPath path = chosen(rows, needs, l4());
+  const AttentionPath path = chosen(rows, needs, a30());
   EXPECT_EQ(path.steps.size(), 3u);
   EXPECT_EQ(path.step("index select").chosen, nullptr);
 }
@@ -168,8 +173,8 @@ TEST(Select, AModelWithoutIndexerHasNoSelectStep) {
 TEST(Select, AForcedBackendIsTakenEvenWhenItIsNotTheFirst) {
   Rows rows;
   rows.absent.built = true;
-  EXPECT_EQ(chosen(rows, glm_needs(), l4()).step("decode attention").chosen, &rows.absent);
-  const AttentionPath path = chosen(rows, glm_needs(), l4(), "cuda.portable");
+  EXPECT_EQ(chosen(rows, glm_needs(), a30()).step("decode attention").chosen, &rows.absent);
+  const AttentionPath path = chosen(rows, glm_needs(), a30(), "cuda.portable");
   EXPECT_EQ(path.step("decode attention").chosen, &rows.portable);
   EXPECT_NE(explain(path).find("admitted cuda.absent    set aside: cuda.portable is forced"), std::string::npos)
       << explain(path);
@@ -179,9 +184,9 @@ TEST(Select, AForcedBackendLeavesStepsThatItDoesNotOfferFree) {
   const Rows rows;
   AttentionNeeds needs = glm_needs();
   needs.q_heads = 64;
-  DeviceInfo h200 = l4();
-  h200.sm = 90;
-  const AttentionPath path = chosen(rows, needs, h200, "cuda.special");
+  DeviceInfo rtx = a30();
+  rtx.sm = 120;
+  const AttentionPath path = chosen(rows, needs, rtx, "cuda.special");
   ASSERT_TRUE(path.admitted());
   EXPECT_EQ(path.step("decode attention").chosen, &rows.special);
   EXPECT_EQ(path.step("cache write").chosen, &rows.portable);
@@ -189,11 +194,11 @@ TEST(Select, AForcedBackendLeavesStepsThatItDoesNotOfferFree) {
 
 TEST(Select, AForcedBackendThatRefusesIsAnErrorThatListsWhatWorks) {
   const Rows rows;
-  const AttentionPath path = chosen(rows, glm_needs(), l4(), "cuda.special");
+  const AttentionPath path = chosen(rows, glm_needs(), a30(), "cuda.special");
   EXPECT_FALSE(path.admitted());
   const std::string proof = why_no_path(path);
   EXPECT_NE(proof.find("because nothing here does prefill attention, decode attention:\n"
-                       "    cuda.special (forced): sm: wants 90, has 89; q_heads: wants a multiple of 64, has 96\n"),
+                       "    cuda.special (forced): sm: wants 120, has 80; q_heads: wants a multiple of 32, has 80\n"),
             std::string::npos)
       << proof;
   EXPECT_NE(proof.find("    a free choice of backend (cuda.special is forced)\n    --attention cuda.portable\n"),
@@ -203,7 +208,7 @@ TEST(Select, AForcedBackendThatRefusesIsAnErrorThatListsWhatWorks) {
 
 TEST(Select, AnUnknownForcedNameListsTheValidOnes) {
   const Rows rows;
-  const Result<AttentionPath> path = choose_path_among(rows.all(), glm_needs(), l4(), "cuda.speical");
+  const Result<AttentionPath> path = choose_path_among(rows.all(), glm_needs(), a30(), "cuda.speical");
   ASSERT_FALSE(path.ok());
   EXPECT_EQ(path.status().code(), StatusCode::invalid_argument);
   EXPECT_NE(path.status().message().find("cuda.special, cuda.absent, cuda.portable, cpu.plain"), std::string::npos);
@@ -214,7 +219,7 @@ TEST(Select, APathNeedsEveryStepAndTheProofNamesTheOneThatFails) {
   rows.portable.admits_select = admits_short_select;
   AttentionNeeds needs = glm_needs();
   needs.index_heads = 64;
-  const AttentionPath path = chosen(rows, needs, l4());
+  const AttentionPath path = chosen(rows, needs, a30());
   EXPECT_FALSE(path.admitted());
   EXPECT_EQ(path.step("decode attention").chosen, &rows.portable);  // attention works, the path does not
   const std::string proof = why_no_path(path);
@@ -223,25 +228,34 @@ TEST(Select, APathNeedsEveryStepAndTheProofNamesTheOneThatFails) {
                  "    cpu.plain: for another kind of device\n"),
       std::string::npos)
       << proof;
-  EXPECT_NE(proof.find("no attention path exists on NVIDIA L4 (sm_89)"), std::string::npos);
+  EXPECT_NE(proof.find("no attention path exists on NVIDIA A30 (sm_80)"), std::string::npos);
 }
 
 TEST(Select, ChangesThatAreNamedWereTriedAndWork) {
   Rows rows;
   rows.portable.admits_mla = admits_fp8_rows;
-  const AttentionPath path = chosen(rows, glm_needs(), l4());
+  const AttentionPath path = chosen(rows, glm_needs(), a30());
   ASSERT_FALSE(path.admitted());
   const std::vector<std::string> changes = changes_that_help(path);
   EXPECT_TRUE(std::count(changes.begin(), changes.end(), "cache rows as v32_fp8 (now bf16)")) << why_no_path(path);
   EXPECT_FALSE(std::count(changes.begin(), changes.end(), "cache rows as f32 (now bf16)"));
   AttentionNeeds changed = glm_needs();
   changed.rows = RowFormat::v32_fp8;
-  EXPECT_TRUE(chosen(rows, changed, l4()).admitted());
+  EXPECT_TRUE(chosen(rows, changed, a30()).admitted());
+}
+
+TEST(Select, OddPagesAreRefusedAndTheUsualPagesAreNamed) {
+  Rows rows;
+  rows.portable.admits_mla = admits_usual_pages;
+  AttentionNeeds needs = glm_needs();
+  needs.page_size = 48;
+  const std::vector<std::string> changes = changes_that_help(chosen(rows, needs, a30()));
+  EXPECT_TRUE(std::count(changes.begin(), changes.end(), "pages of 64 slots (now 48)"));
 }
 
 TEST(Select, AnAdmittedPathHasNoProofAgainstIt) {
   const Rows rows;
-  const AttentionPath path = chosen(rows, glm_needs(), l4());
+  const AttentionPath path = chosen(rows, glm_needs(), a30());
   EXPECT_TRUE(why_no_path(path).empty());
   EXPECT_TRUE(changes_that_help(path).empty());
 }
@@ -252,7 +266,7 @@ TEST(Select, WhateverTheNeedsTheChoiceIsTheFirstAdmitted) {
     AttentionNeeds needs = glm_needs();
     needs.q_heads = *rc::gen::inRange(1, 300);
     needs.rows = *rc::gen::element(RowFormat::bf16, RowFormat::v32_fp8);
-    DeviceInfo device = l4();
+    DeviceInfo device = a30();
     device.sm = *rc::gen::element(0, 75, 80, 89, 90, 120);
     const AttentionPath path = choose_path_among(rows.all(), needs, device).value();
     for (const PathStep& step : path.steps) {
@@ -264,7 +278,7 @@ TEST(Select, WhateverTheNeedsTheChoiceIsTheFirstAdmitted) {
   EXPECT_TRUE(holds);
 }
 
-// The real table ---------------------------------------------------------------------------------------------------
+// From here on the real table.
 
 TEST(Table, NamesAreUniqueAndEveryRowIsFound) {
   std::vector<std::string> names;
@@ -293,7 +307,7 @@ TEST(Table, ADeviceTriesRowsOfItsKindFirst) {
   ASSERT_EQ(rows.size(), all_backends().size());
   EXPECT_STREQ(rows[0]->name, "cpu.simd");
   EXPECT_STREQ(rows[1]->name, "cpu.reference");
-  EXPECT_EQ(in_order_for(l4())[0]->kind, DeviceKind::cuda);
+  EXPECT_EQ(in_order_for(a30())[0]->kind, DeviceKind::cuda);
 }
 
 TEST(Table, ACpuHasAPathForPublishedModelsAndIsExplained) {
