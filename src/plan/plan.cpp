@@ -223,7 +223,7 @@ void size_contexts(Plan& plan, const Fitting& fitting) {
   plan.context = plan.options.sequences == 1 ? plan.largest_context : fitting.largest_context(plan.options.sequences);
   if (plan.options.context > 0) plan.context = std::min(plan.context, plan.options.context);
   plan.many_context = std::min(kManyContext, plan.config.context);
-  plan.sequences_at_32k = fitting.most_sequences(plan.many_context);
+  plan.many_sequences = fitting.most_sequences(plan.many_context);
 }
 
 void predict(Plan& plan, const Budget& budget) {

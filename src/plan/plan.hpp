@@ -72,8 +72,8 @@ struct Plan {
   std::vector<DeviceShare> shares;     // at the planned context; empty when the weights do not fit
   int64_t context = 0;                 // planned positions of each of options.sequences; 0: nothing fits
   int64_t largest_context = 0;         // of one sequence; 0: not even one page
-  int64_t many_context = 0;            // 32,768, or the model's own when that is shorter
-  int64_t sequences_at_32k = 0;        // how many sequences of many_context fit
+  int64_t many_context = 0;            // min(32,768, the model's own context)
+  int64_t many_sequences = 0;          // how many sequences of many_context tokens fit
   int64_t speed_context = 0;           // length at which decode, and of the prompt for which prefill, is predicted
   Speed decode, prefill;
   [[nodiscard]] bool can_run() const { return refusals.empty(); }

@@ -142,7 +142,7 @@ std::string to_json(const Plan& plan) {
   json["memory"] = memory_of(plan);
   json["context"] = {{"asked", plan.options.context},     {"sequences", plan.options.sequences},
                      {"planned", plan.context},           {"largest_of_one_sequence", plan.largest_context},
-                     {"many_context", plan.many_context}, {"sequences_of_many_context", plan.sequences_at_32k}};
+                     {"many_context", plan.many_context}, {"sequences_of_many_context", plan.many_sequences}};
   json["speed"] = {{"at", plan.speed_context}, {"decode", json_of(plan.decode)}, {"prefill", json_of(plan.prefill)}};
   json["refusals"] = plan.refusals;
   json["remedies"] = plan.remedies;

@@ -125,7 +125,7 @@ std::string shares_text(const Plan& plan) {
 }
 
 std::string context_limit(const Plan& plan) {
-  if (plan.largest_context == 0) return "none: not one page of 64 tokens fits";
+  if (plan.largest_context == 0) return concat("none: not one page of ", plan.path.needs.page_size, " tokens fits");
   const bool whole = plan.largest_context >= plan.config.context;
   return concat(grouped(plan.largest_context), " tokens, ", whole ? "all that the model knows" : "limited by memory");
 }
@@ -136,7 +136,7 @@ std::string memory_text(const Plan& plan) {
   text += row("workspace", concat(both_bytes(plan.workspace_bytes), plan.device.count > 1 ? " on each device" : "",
                                   ", steps of ", plan.options.step_tokens, " tokens"));
   text += row("largest context", context_limit(plan));
-  text += row("sequences", concat(grouped(plan.sequences_at_32k), " of ", grouped(plan.many_context), " tokens"));
+  text += row("sequences", concat(grouped(plan.many_sequences), " of ", grouped(plan.many_context), " tokens"));
   if (plan.shares.empty()) return text;
   text += row("planned",
               concat(plural(plan.options.sequences, "sequence"), " of ", grouped(plan.context), " tokens, bytes:"));
