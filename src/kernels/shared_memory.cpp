@@ -22,12 +22,14 @@ using Table = std::map<std::string, LaunchSize>;
 
 // mla_bf16_h8, mla_fp8_h64_overlapped: the kernel that a tile of the list is compiled into.
 std::string kernel_of(const cuda::MlaTile& tile) {
+  if (cuda::is_wgmma(tile)) return "mla_bf16_h64_wgmma";
   return concat("mla_", tile.rows == RowFormat::bf16 ? "bf16" : "fp8", "_h", cuda::heads_of(tile),
                 tile.overlapped ? "_overlapped" : "");
 }
 
 void add_mla(Table& table, const DeviceInfo& device) {
   for (const cuda::MlaTile& tile : cuda::kMlaTiles) {
+    if (cuda::is_wgmma(tile) && device.sm != 90) continue;
     LaunchSize& size = table[kernel_of(tile)];
     size.threads = std::max(size.threads, cuda::threads_of(tile));
   }
@@ -43,6 +45,7 @@ void add_mla(Table& table, const DeviceInfo& device) {
     }
   }
   table["mla_merge<"] = {cuda::kMergeThreads, 0};
+  if (device.sm == 90) table["mla_merge_rows"] = {cuda::kMergeThreads, 0};
 }
 
 void add_select(Table& table) {
@@ -54,7 +57,7 @@ void add_select(Table& table) {
                                                            cuda::PrefillShape::shared_bytes(tiles)};
     }
   }
-  table["topk_level<"] = {cuda::kTopkThreads, 0};
+  for (const char* kernel : {"topk_level<", "topk_filter<", "topk_finish"}) table[kernel] = {cuda::kTopkThreads, 0};
 }
 
 void add_write(Table& table) {
