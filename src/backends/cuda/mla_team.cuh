@@ -22,7 +22,7 @@ struct Shape {
   using Row = RowT;
   static constexpr int kWarps = kTeamWarps;
   static constexpr int kHeads = 8 * kWarps;
-  static constexpr int kTileRows = kWarps <= 2 ? 16 : 32;
+  static constexpr int kTileRows = tile_rows_of(kWarps);
   static constexpr int kTilesM = kTileRows / 16;
   static constexpr int kSlices = kWarps < 4 ? kWarps : 4;
   static constexpr int kTilesN = kSlices;  // groups of 8 heads whose scores a warp computes

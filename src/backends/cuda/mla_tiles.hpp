@@ -43,6 +43,7 @@ inline constexpr int kWgmmaThreads = 384;
 inline constexpr int kWgmmaSharedBytes = 231680;
 [[nodiscard]] constexpr bool is_wgmma(const MlaTile& tile) { return tile.only_sm == 90; }
 
+[[nodiscard]] constexpr int tile_rows_of(int team_warps) { return team_warps <= 2 ? 16 : 32; }
 [[nodiscard]] constexpr int heads_of(const MlaTile& tile) { return 8 * tile.team_warps; }
 [[nodiscard]] constexpr int threads_of(const MlaTile& tile) {
   return is_wgmma(tile) ? kWgmmaThreads : 32 * tile.team_warps * tile.teams;
@@ -149,6 +150,15 @@ constexpr bool portable_tiles_fit() {
   return true;
 }
 static_assert(portable_tiles_fit());
+
+// What the kernels are compiled for.
+constexpr bool rows_agree() {
+  for (const MlaTile& t : kMlaTiles) {
+    if (t.tile_rows != tile_rows_of(t.team_warps) || t.stages > kMaxStages) return false;
+  }
+  return true;
+}
+static_assert(rows_agree());
 
 // Teams of a CTA post their whole output, fp32, in the rings that they have emptied.
 constexpr bool outputs_fit() {
