@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "plan/plan.hpp"
-#include "plan/units.hpp"
 
 namespace winnow {
 namespace {
@@ -100,22 +99,6 @@ TEST(Device, NoTextCrashesTheParser) {
     RC_ASSERT(device.ok() || !device.status().message().empty());
   });
   EXPECT_TRUE(holds);
-}
-
-TEST(Units, NumbersForPeople) {
-  EXPECT_EQ(grouped(0), "0");
-  EXPECT_EQ(grouped(999), "999");
-  EXPECT_EQ(grouped(1000), "1,000");
-  EXPECT_EQ(grouped(-1234567), "-1,234,567");
-  EXPECT_EQ(short_bytes(0), "0 B");
-  EXPECT_EQ(short_bytes(999), "999 B");
-  EXPECT_EQ(short_bytes(999'960), "1.0 MB");
-  EXPECT_EQ(both_bytes(452'840'051'712), "452.8 GB (452,840,051,712 B)");
-  EXPECT_EQ(short_number(0), "0.00");
-  EXPECT_EQ(short_number(0.0123456), "0.0123");
-  EXPECT_EQ(short_number(58.77), "58.8");
-  EXPECT_EQ(short_number(2056.7), "2,057");
-  EXPECT_EQ(short_rate(1.792e12, "B/s"), "1.79 TB/s");
 }
 
 }  // namespace

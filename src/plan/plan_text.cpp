@@ -2,28 +2,17 @@
 // The plan as a page of text: sections with aligned columns, decimal units with exact bytes, the proof at the end.
 #include <algorithm>
 
+#include "core/text.hpp"
 #include "plan/plan.hpp"
-#include "plan/units.hpp"
 
 namespace winnow {
 namespace {
 
 constexpr std::size_t kLabel = 20;  // width of the left column
 
-std::string padded(std::string text, std::size_t width) {
-  if (text.size() < width) text.append(width - text.size(), ' ');
-  return text;
-}
-std::string right(std::string text, std::size_t width) {
-  if (text.size() < width) text.insert(0, width - text.size(), ' ');
-  return text;
-}
-
 std::string row(const char* label, const std::string& value) {
   return concat("  ", padded(label, kLabel), value, "\n");
 }
-
-std::string plural(int64_t n, const char* what) { return concat(grouped(n), " ", what, n == 1 ? "" : "s"); }
 
 std::string layers_text(const ModelConfig& c) {
   const int64_t mixture = c.layers - c.dense_layers;
@@ -112,14 +101,16 @@ std::string layer_range(const DeviceShare& share) {
 
 std::string shares_text(const Plan& plan) {
   constexpr std::size_t kColumn = 18;
-  std::string text = concat("  ", padded("device  layers", kLabel), right("weights", kColumn), right("cache", kColumn),
-                            right("workspace", kColumn), right("total", kColumn), "  of usable\n");
+  std::string text =
+      concat("  ", padded("device  layers", kLabel), right_aligned("weights", kColumn), right_aligned("cache", kColumn),
+             right_aligned("workspace", kColumn), right_aligned("total", kColumn), "  of usable\n");
   for (const DeviceShare& share : plan.shares) {
     const double percent = 100.0 * static_cast<double>(share.total_bytes()) / static_cast<double>(plan.usable_bytes);
-    text += concat("  ", padded(concat(padded(concat(share.device), 8), layer_range(share)), kLabel),
-                   right(grouped(share.weight_bytes), kColumn), right(grouped(share.cache_bytes), kColumn),
-                   right(grouped(share.workspace_bytes), kColumn), right(grouped(share.total_bytes()), kColumn), "  ",
-                   short_number(percent), " %\n");
+    text +=
+        concat("  ", padded(concat(padded(concat(share.device), 8), layer_range(share)), kLabel),
+               right_aligned(grouped(share.weight_bytes), kColumn), right_aligned(grouped(share.cache_bytes), kColumn),
+               right_aligned(grouped(share.workspace_bytes), kColumn),
+               right_aligned(grouped(share.total_bytes()), kColumn), "  ", short_number(percent), " %\n");
   }
   return text;
 }

@@ -2,8 +2,8 @@
 // Why a plan cannot run: each refusal is a sentence with what was wanted and what was found.
 #include <algorithm>
 
+#include "core/text.hpp"
 #include "plan/question.hpp"
-#include "plan/units.hpp"
 
 namespace winnow {
 namespace {

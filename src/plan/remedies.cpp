@@ -2,8 +2,8 @@
 // What would make a plan run: each change is planned again, and named when that plan can run.
 #include <algorithm>
 
+#include "core/text.hpp"
 #include "plan/question.hpp"
-#include "plan/units.hpp"
 
 namespace winnow {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A path in words: every row with its verdict, and, when there is no path, the proof and what would change it.
 #include <algorithm>
-#include <cstdio>
-#include <map>
 
+#include "contract/refused.hpp"
+#include "core/text.hpp"
 #include "select/select.hpp"
 
 namespace winnow {
@@ -14,30 +14,9 @@ constexpr int32_t kShortestContext = 64;  // tokens; a shorter one helps nobody,
 // Binary units, as shared memory is sold: "77 KB", "97.9 KB", "256 MB".
 std::string kilobytes(int64_t bytes) {
   const bool large = bytes >= int64_t{10} << 20;
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / (large ? 0x1p20 : 0x1p10));
-  std::string number = text;
+  std::string number = fixed(static_cast<double>(bytes) / (large ? 0x1p20 : 0x1p10), 1);
   if (number.size() > 2 && number.compare(number.size() - 2, 2, ".0") == 0) number.resize(number.size() - 2);
   return number + (large ? " MB" : " KB");
-}
-
-std::string padded(std::string text, std::size_t width) {
-  if (text.size() < width) text.append(width - text.size(), ' ');
-  return text;
-}
-
-std::string plural(int64_t n, const char* what) { return concat(n, " ", what, n == 1 ? "" : "s"); }
-
-std::string join(const std::vector<std::string>& parts, const char* between) {
-  std::string text;
-  for (const std::string& part : parts) text += concat(text.empty() ? "" : between, part);
-  return text;
-}
-
-std::string clauses(const Verdict& verdict) {
-  std::vector<std::string> parts;
-  for (const Refusal& refusal : verdict.refusals) parts.push_back(clause(refusal));
-  return join(parts, "; ");
 }
 
 std::string describe(const AttentionNeeds& needs) {
@@ -55,7 +34,7 @@ std::string state_of(const PathStep& step, const Considered& candidate) {
 }
 
 std::string reason_of(const AttentionPath& path, const PathStep& step, const Considered& candidate) {
-  if (!candidate.verdict.admitted()) return clauses(candidate.verdict);
+  if (!candidate.verdict.admitted()) return reasons_of(candidate.verdict);
   if (candidate.backend != step.chosen) {
     const bool other_forced = !path.forced.empty() && path.forced != candidate.backend->name;
     return other_forced ? concat("set aside: ", path.forced, " is forced") : "";
@@ -72,8 +51,6 @@ std::string heading(const AttentionPath& path, const PathStep& step) {
   if (step.operation == "prefill attention") return concat(step.operation, ", ", plural(needs.prefill_tokens, "token"));
   return step.operation;
 }
-
-// The changes -----------------------------------------------------------------------------------------------------
 
 // The same question with one thing changed, to the same rows.
 bool works(const AttentionPath& path, const AttentionNeeds& needs, std::string_view forced, bool ignore_absence) {
@@ -146,8 +123,6 @@ void try_device(const AttentionPath& path, std::vector<std::string>& changes) {
   if (other.ok() && other.value().admitted()) changes.push_back("a CPU as the device (--device this)");
 }
 
-// The proof -------------------------------------------------------------------------------------------------------
-
 // Why a step has no choice: the rows of this kind with their reasons, rows for other devices together.
 std::vector<std::string> reasons(const AttentionPath& path, const PathStep& step) {
   std::vector<std::string> lines, elsewhere;
@@ -160,7 +135,7 @@ std::vector<std::string> reasons(const AttentionPath& path, const PathStep& step
       elsewhere.push_back(name);
       continue;
     }
-    lines.push_back(concat(name, forced_offers ? " (forced): " : ": ", clauses(candidate.verdict)));
+    lines.push_back(concat(name, forced_offers ? " (forced): " : ": ", reasons_of(candidate.verdict)));
   }
   if (!elsewhere.empty()) lines.push_back(concat(join(elsewhere, ", "), ": for another kind of device"));
   if (lines.empty()) lines.emplace_back("the table has no row for it");
@@ -238,7 +213,7 @@ std::string explain(const AttentionPath& path) {
     if (text.size() == before) text += "    no backend for this kind of device offers it\n";
   }
   if (!elsewhere.empty()) text += "  every operation\n";
-  for (const Considered* one : elsewhere) line("refused", one->backend->name, clauses(one->verdict));
+  for (const Considered* one : elsewhere) line("refused", one->backend->name, reasons_of(one->verdict));
   return text;
 }
 

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/text.hpp"
 #include "verify/verify.hpp"
 
 namespace winnow {
 namespace {
-
-std::string scientific(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2e", value);
-  return text;
-}
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.*f", digits, value);
-  return text;
-}
 
 std::string with_ties(int64_t equal, int64_t compared, int64_t ties) {
   return concat(equal, " of ", compared, " equal", ties > 0 ? concat(", ", ties, " ties") : "");

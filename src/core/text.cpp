@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/units.hpp"
+#include "core/text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -8,15 +9,37 @@
 #include "core/concat.hpp"
 
 namespace winnow {
-namespace {
 
+std::string padded(std::string text, std::size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text;
+}
+
+std::string right_aligned(std::string text, std::size_t width) {
+  if (text.size() < width) text.insert(0, width - text.size(), ' ');
+  return text;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view between) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) text.append(i == 0 ? "" : between).append(parts[i]);
+  return text;
+}
+
+std::string plural(int64_t n, std::string_view what) { return concat(grouped(n), " ", what, n == 1 ? "" : "s"); }
+
+// A double of 309 digits before the point fits, so nothing is ever cut.
 std::string fixed(double value, int digits) {
-  std::array<char, 64> text{};
+  std::array<char, 400> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, value);
   return text.data();
 }
 
-}  // namespace
+std::string scientific(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2e", value);
+  return text.data();
+}
 
 std::string grouped(int64_t value) {
   const std::string digits = std::to_string(value);
