@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "indexer/cuda/topk.hpp"
+#include "kernels/abi_calls.hpp"
 #include "kernels/device_facts.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/fill.hpp"
-#include "kernels/to_c.hpp"
 
 namespace winnow::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/to_c.hpp"
+#include "kernels/abi_calls.hpp"
 
 namespace winnow::kernels {
 

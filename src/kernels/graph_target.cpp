@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/graph_target.hpp"
 
-#include "kernels/to_c.hpp"
+#include "kernels/abi_calls.hpp"
 
 namespace winnow::kernels {
 namespace {

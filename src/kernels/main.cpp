@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/abi_calls.hpp"
 #include "kernels/commands.hpp"
 #include "kernels/cuda_status.hpp"
-#include "kernels/to_c.hpp"
 #include "winnow/winnow.h"
 
 namespace winnow::kernels {

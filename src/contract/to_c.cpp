@@ -1,8 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/to_c.hpp"
+#include "contract/to_c.hpp"
 
-namespace winnow::kernels {
+#include "core/dtype.hpp"
+#include "core/status.hpp"
+
+namespace winnow {
 namespace {
+
+// Enumerations cross as numbers: each one that a struct or a status carries.
+template <class Ours>
+constexpr bool same(int c, Ours ours) {
+  return c == static_cast<int>(ours);
+}
+static_assert(same(WINNOW_OK, StatusCode::ok) && same(WINNOW_INVALID_ARGUMENT, StatusCode::invalid_argument));
+static_assert(same(WINNOW_NOT_FOUND, StatusCode::not_found) && same(WINNOW_CORRUPT_DATA, StatusCode::corrupt_data));
+static_assert(same(WINNOW_UNSUPPORTED, StatusCode::unsupported) &&
+              same(WINNOW_OUT_OF_MEMORY, StatusCode::out_of_memory));
+static_assert(same(WINNOW_IO_ERROR, StatusCode::io_error) && same(WINNOW_DEVICE_ERROR, StatusCode::device_error));
+static_assert(same(WINNOW_CANCELLED, StatusCode::cancelled) && same(WINNOW_INTERNAL, StatusCode::internal));
+static_assert(same(WINNOW_DEVICE_CPU, DeviceKind::cpu) && same(WINNOW_DEVICE_CUDA, DeviceKind::cuda));
+static_assert(same(WINNOW_F32, DType::f32) && same(WINNOW_F16, DType::f16));
+static_assert(same(WINNOW_BF16, DType::bf16) && same(WINNOW_E4M3, DType::e4m3));
+static_assert(same(WINNOW_ROWS_F32, RowFormat::f32) && same(WINNOW_ROWS_BF16, RowFormat::bf16));
+static_assert(same(WINNOW_ROWS_V32_FP8, RowFormat::v32_fp8));
+static_assert(same(WINNOW_KEYS_F32, KeyFormat::f32) && same(WINNOW_KEYS_BF16, KeyFormat::bf16));
+static_assert(same(WINNOW_KEYS_FP8, KeyFormat::fp8));
+static_assert(same(WINNOW_SCALE_PLAIN, ScaleMode::plain) && same(WINNOW_SCALE_POWER_OF_TWO, ScaleMode::power_of_two));
 
 winnow_head_tensor heads(const HeadTensor& from) { return {from.data, from.token_stride, from.head_stride}; }
 
@@ -12,22 +35,34 @@ winnow_paged_rows rows(const PagedRows& from) {
 
 winnow_paged_keys keys(const PagedKeys& from) { return {from.data, from.pages, from.page_stride_bytes}; }
 
-template <class T>
-T sized() {
-  T to{};
-  to.struct_size = sizeof to;
+}  // namespace
+
+winnow_device_info c_device(const DeviceInfo& from) {
+  auto to = sized_struct<winnow_device_info>();
+  to.kind = static_cast<int32_t>(from.kind);
+  to.count = from.count;
+  to.sm = from.sm;
+  to.units = from.units;
+  to.described = from.described ? 1 : 0;
+  to.memory_bytes = from.memory_bytes;
+  to.bandwidth = from.bandwidth;
+  to.matrix_flops = from.matrix_flops;
+  to.smem_per_block = from.smem_per_block;
+  to.smem_per_sm = from.smem_per_sm;
+  to.name = from.name.c_str();
   return to;
 }
 
-}  // namespace
-
-Status abi_status(winnow_status code) {
-  if (code == WINNOW_OK) return {};
-  return Status(static_cast<StatusCode>(code), winnow_last_error());
+winnow_execution c_execution(const Execution& from) {
+  auto to = sized_struct<winnow_execution>();
+  to.stream = from.stream;
+  to.workspace = from.workspace;
+  to.workspace_bytes = from.workspace_bytes;
+  return to;
 }
 
 winnow_mla_problem c_problem(const SparseMlaProblem& from) {
-  auto to = sized<winnow_mla_problem>();
+  auto to = sized_struct<winnow_mla_problem>();
   to.tokens = from.tokens;
   to.q_heads = from.q_heads;
   to.topk = from.topk;
@@ -42,7 +77,7 @@ winnow_mla_problem c_problem(const SparseMlaProblem& from) {
 }
 
 winnow_mla_buffers c_buffers(const SparseMlaBuffers& from) {
-  auto to = sized<winnow_mla_buffers>();
+  auto to = sized_struct<winnow_mla_buffers>();
   to.q = heads(from.q);
   to.cache = rows(from.cache);
   to.topk_slots = from.topk_slots.data;
@@ -56,7 +91,7 @@ winnow_mla_buffers c_buffers(const SparseMlaBuffers& from) {
 }
 
 winnow_select_problem c_problem(const IndexSelectProblem& from) {
-  auto to = sized<winnow_select_problem>();
+  auto to = sized_struct<winnow_select_problem>();
   to.tokens = from.tokens;
   to.index_heads = from.index_heads;
   to.index_dim = from.index_dim;
@@ -70,7 +105,7 @@ winnow_select_problem c_problem(const IndexSelectProblem& from) {
 }
 
 winnow_select_buffers c_buffers(const IndexSelectBuffers& from) {
-  auto to = sized<winnow_select_buffers>();
+  auto to = sized_struct<winnow_select_buffers>();
   to.q = heads(from.q);
   to.weight = from.weight.data;
   to.weight_stride = from.weight.stride(0);
@@ -89,7 +124,7 @@ winnow_select_buffers c_buffers(const IndexSelectBuffers& from) {
 }
 
 winnow_write_problem c_problem(const CacheWriteProblem& from) {
-  auto to = sized<winnow_write_problem>();
+  auto to = sized_struct<winnow_write_problem>();
   to.tokens = from.tokens;
   to.d_nope = from.d_nope;
   to.d_rope = from.d_rope;
@@ -103,7 +138,7 @@ winnow_write_problem c_problem(const CacheWriteProblem& from) {
 }
 
 winnow_write_buffers c_buffers(const CacheWriteBuffers& from) {
-  auto to = sized<winnow_write_buffers>();
+  auto to = sized_struct<winnow_write_buffers>();
   to.latent = from.latent;
   to.rope = from.rope;
   to.key = from.key;
@@ -117,7 +152,7 @@ winnow_write_buffers c_buffers(const CacheWriteBuffers& from) {
 }
 
 winnow_gather_problem c_problem(const RowGatherProblem& from) {
-  auto to = sized<winnow_gather_problem>();
+  auto to = sized_struct<winnow_gather_problem>();
   to.slots = from.slots;
   to.d_nope = from.d_nope;
   to.d_rope = from.d_rope;
@@ -127,7 +162,7 @@ winnow_gather_problem c_problem(const RowGatherProblem& from) {
 }
 
 winnow_gather_buffers c_buffers(const RowGatherBuffers& from) {
-  auto to = sized<winnow_gather_buffers>();
+  auto to = sized_struct<winnow_gather_buffers>();
   to.cache = rows(from.cache);
   to.slots = from.slots.data;
   to.out = from.out.data;
@@ -136,7 +171,7 @@ winnow_gather_buffers c_buffers(const RowGatherBuffers& from) {
 }
 
 winnow_merge_problem c_problem(const MergeProblem& from) {
-  auto to = sized<winnow_merge_problem>();
+  auto to = sized_struct<winnow_merge_problem>();
   to.parts = from.parts;
   to.tokens = from.tokens;
   to.q_heads = from.q_heads;
@@ -146,7 +181,7 @@ winnow_merge_problem c_problem(const MergeProblem& from) {
 }
 
 winnow_merge_buffers c_buffers(const MergeBuffers& from) {
-  auto to = sized<winnow_merge_buffers>();
+  auto to = sized_struct<winnow_merge_buffers>();
   to.part_out = from.part_out.data;
   to.part_out_part_stride = from.part_out.stride(0);
   to.part_out_token_stride = from.part_out.stride(1);
@@ -161,37 +196,4 @@ winnow_merge_buffers c_buffers(const MergeBuffers& from) {
   return to;
 }
 
-winnow_status call(const winnow_mla_problem& p, const winnow_mla_buffers& b, const winnow_execution& e) {
-  return winnow_sparse_mla(&p, &b, &e);
-}
-winnow_status call(const winnow_select_problem& p, const winnow_select_buffers& b, const winnow_execution& e) {
-  return winnow_index_select(&p, &b, &e);
-}
-winnow_status call(const winnow_write_problem& p, const winnow_write_buffers& b, const winnow_execution& e) {
-  return winnow_cache_write(&p, &b, &e);
-}
-winnow_status call(const winnow_gather_problem& p, const winnow_gather_buffers& b, const winnow_execution& e) {
-  return winnow_cache_gather(&p, &b, &e);
-}
-winnow_status call(const winnow_merge_problem& p, const winnow_merge_buffers& b, const winnow_execution& e) {
-  return winnow_merge_partials(&p, &b, &e);
-}
-
-winnow_status workspace(const winnow_mla_problem& p, int64_t& bytes) { return winnow_sparse_mla_workspace(&p, &bytes); }
-winnow_status workspace(const winnow_select_problem& p, int64_t& bytes) {
-  return winnow_index_select_workspace(&p, &bytes);
-}
-winnow_status workspace(const winnow_write_problem&, int64_t& bytes) {
-  bytes = 0;
-  return WINNOW_OK;
-}
-winnow_status workspace(const winnow_gather_problem&, int64_t& bytes) {
-  bytes = 0;
-  return WINNOW_OK;
-}
-winnow_status workspace(const winnow_merge_problem&, int64_t& bytes) {
-  bytes = 0;
-  return WINNOW_OK;
-}
-
-}  // namespace winnow::kernels
+}  // namespace winnow
