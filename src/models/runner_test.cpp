@@ -313,6 +313,43 @@ TEST(Model, RefusesWhatTheGraphCannotUse) {
   EXPECT_EQ(StatusCode::corrupt_data, Model::load(shape).status().code());
 }
 
+// gate and up experts in one tensor, gate rows first: the same bits.
+TEST(Model, MergedGateAndUpExperts) {
+  const Checkpoint separate = open_nano("nano-glm5");
+  Checkpoint merged = open_nano("nano-glm5");
+  const TensorInfo& gate = *separate.find("blk.1.ffn_gate_exps.weight");
+  const TensorInfo& up = *separate.find("blk.1.ffn_up_exps.weight");
+  const int64_t experts = gate.dims[2], half = gate.bytes / experts;
+  std::vector<std::byte> both(static_cast<std::size_t>(2 * gate.bytes));
+  for (int64_t e = 0; e < experts; ++e) {
+    std::memcpy(both.data() + 2 * e * half, gate.data + e * half, static_cast<std::size_t>(half));
+    std::memcpy(both.data() + (2 * e + 1) * half, up.data + e * half, static_cast<std::size_t>(half));
+  }
+  TensorInfo info = gate;
+  info.name = "blk.1.ffn_gate_up_exps.weight";
+  info.dims[1] *= 2;
+  info.bytes *= 2;
+  info.data = both.data();
+  merged.by_name.erase("blk.1.ffn_gate_exps.weight");
+  merged.by_name.erase("blk.1.ffn_up_exps.weight");
+  merged.by_name[info.name] = merged.tensors.size();
+  merged.tensors.push_back(info);
+  const std::unique_ptr<Model> a = load(separate), b = load(merged);
+  const std::vector<int32_t> ids = random_ids(30, 10);
+  EXPECT_EQ(0, different(Bench(*a).run(ids, 30), Bench(*b).run(ids, 30)));
+}
+
+TEST(Model, AMixtureWithoutSharedExperts) {
+  Checkpoint checkpoint = open_nano("nano-glm5");
+  const std::unique_ptr<Model> with = load(checkpoint);
+  checkpoint.metadata.set("glm-dsa.expert_shared_count", {.type = gguf::ValueType::u32, .data = uint64_t{0}});
+  const std::unique_ptr<Model> without = load(checkpoint);
+  const std::vector<int32_t> ids = random_ids(30, 11);
+  const std::vector<float> logits = Bench(*without).run(ids, 30);
+  EXPECT_NE(0, different(Bench(*with).run(ids, 30), logits));
+  EXPECT_EQ(0, different(Bench(*without).run(ids, 7), logits)) << "nothing of the last step stays behind";
+}
+
 TEST(Model, WeightsStayMapped) {
   const Checkpoint checkpoint = open_nano("nano-glm52");
   const std::unique_ptr<Model> model = load(checkpoint);

@@ -155,7 +155,7 @@ std::vector<float> logits_of(const Checkpoint& checkpoint, const std::vector<int
   WINNOW_CHECK(runner.ok(), runner.status().message());
   auto cache = std::move(KvCache::create(cache_shape((*model)->config(), options), 1, 1, 64)).value();
   const int32_t sequence = *cache->open();
-  WINNOW_CHECK(cache->reserve(sequence, static_cast<int64_t>(ids.size())).ok());
+  WINNOW_CHECK(cache->reserve(sequence, static_cast<int64_t>(ids.size())).ok(), "one page holds ", ids.size());
   const std::vector<int32_t> sequences(ids.size(), sequence);
   std::vector<int32_t> positions(ids.size());
   std::iota(positions.begin(), positions.end(), 0);
