@@ -35,6 +35,7 @@ int64_t too_deep_at(std::string_view text, int max_depth) {
 // Finds the byte of the first mistake; the DOM parser without exceptions only says that there is one.
 struct ErrorFinder : nlohmann::json_sax<json> {
   std::size_t byte = 0;
+  bool too_large = false;  // a number such as 1e400, which is JSON but no double
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
   bool number_integer(json::number_integer_t) override { return true; }
@@ -47,8 +48,9 @@ struct ErrorFinder : nlohmann::json_sax<json> {
   bool end_object() override { return true; }
   bool start_array(std::size_t) override { return true; }
   bool end_array() override { return true; }
-  bool parse_error(std::size_t position, const std::string&, const json::exception&) override {
+  bool parse_error(std::size_t position, const std::string&, const json::exception& mistake) override {
     byte = position;
+    too_large = dynamic_cast<const json::out_of_range*>(&mistake) != nullptr;
     return false;
   }
 };
@@ -79,6 +81,10 @@ struct KeyWatch {
 Status mistake(std::string_view text) {
   ErrorFinder finder;
   json::sax_parse(text, &finder);
+  if (finder.too_large) {
+    return error(StatusCode::corrupt_data, "the number that ends at byte ", finder.byte, " of ", text.size(),
+                 " is too large for a double");
+  }
   return error(StatusCode::corrupt_data, "not valid JSON at byte ", finder.byte, " of ", text.size(),
                finder.byte > text.size() ? "; the text ends too early" : "");
 }

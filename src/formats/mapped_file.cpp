@@ -18,6 +18,13 @@ Status refused(const std::string& path, const char* what) {
                std::strerror(reason));
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
 }  // namespace
 
 Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::string& path) {
@@ -32,7 +39,8 @@ Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   }
   if (!S_ISREG(facts.st_mode)) {
     ::close(file);
-    return error(StatusCode::io_error, path, ": is not a regular file; models are read by mmap, which wants one");
+    return error(StatusCode::io_error, path, ": is ", kind_of(facts.st_mode),
+                 ", not a regular file; files are mapped into memory, so copy its content into one");
   }
   const auto size = static_cast<std::size_t>(facts.st_size);
   void* memory = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);

@@ -25,6 +25,10 @@ namespace winnow {
   return out;
 }
 
+// Exact matches: for an argument of namespace std the compiler otherwise finds std::quoted, which escapes nothing.
+[[nodiscard]] inline std::string quoted(const std::string& text) { return quoted(std::string_view(text)); }
+[[nodiscard]] inline std::string quoted(const char* text) { return quoted(std::string_view(text)); }
+
 [[nodiscard]] inline bool has_control_bytes(std::string_view text) {
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "formats/json.hpp"
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/vocabulary.hpp"
 
@@ -25,7 +26,7 @@ Status refuse(const Args&... args) {
 }
 
 // Members of objects of any shape: absent, null and wrongly typed all give the fallback.
-std::string text_at(const json& object, const char* key, std::string fallback = {}) {
+std::string text_at(const json& object, const char* key, const char* fallback = "") {
   const auto at = object.is_object() ? object.find(key) : object.end();
   return object.is_object() && at != object.end() && at->is_string() ? at->get<std::string>() : fallback;
 }
@@ -41,8 +42,9 @@ const json* member(const json& object, const char* key) {
 }
 
 Result<json> parse(std::string_view text, const char* file) {
-  json document = json::parse(text, nullptr, false);
-  if (document.is_discarded() || !document.is_object()) {
+  Result<json> document = parse_json(text);
+  if (!document.ok()) return std::move(document).status().in(file);
+  if (!document->is_object()) {
     return error(StatusCode::corrupt_data, file, " is not a JSON object; is the download complete?");
   }
   return document;
@@ -86,7 +88,7 @@ Status read_vocab(const json& model, Vocabulary& out) {
       return error(StatusCode::corrupt_data, "two tokens of model.vocab have id ", id);
     }
     auto bytes = bytes_from_alphabet(text);
-    place(out, id, bytes ? std::move(*bytes) : text, TokenKind::ordinary);
+    place(out, id, std::move(bytes).value_or(text), TokenKind::ordinary);
   }
   return {};
 }

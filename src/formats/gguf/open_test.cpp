@@ -123,7 +123,7 @@ TEST(GgufOpen, FilesThatAreNoFiles) {
   const TempFolder folder;
   EXPECT_EQ(open_checkpoint(folder.path("absent.gguf")).status().code(), StatusCode::not_found);
   EXPECT_FAILS(open_checkpoint(folder.write("empty.gguf", "")).status(), "empty.gguf", "empty file");
-  EXPECT_FAILS(open_checkpoint("/dev/null").status(), "not a regular file");
+  EXPECT_FAILS(open_checkpoint("/dev/null").status(), "is a device");
   EXPECT_FAILS(open_checkpoint(folder.write("model.bin", "PK\x03\x04zip")).status(), "model.bin", "zip archive");
   EXPECT_FAILS(open_checkpoint(folder.write("m.gguf", safetensors::raw_file("{}  "))).status(), "safetensors");
 }
