@@ -19,6 +19,13 @@ float ModelConfig::softmax_scale() const {
   return static_cast<float>(scale);
 }
 
+Status check_index_share(int64_t frequency, int64_t offset) {
+  constexpr int64_t kMost = 4096;  // layers: larger numbers mean nothing, and must not overflow the formula
+  if (frequency >= 1 && frequency <= kMost && offset >= -kMost && offset <= kMost) return {};
+  return error(StatusCode::corrupt_data, "layers share selections with frequency ", frequency, " and offset ", offset,
+               ", wants a frequency from 1 to ", kMost, " and an offset from ", -kMost, " to ", kMost);
+}
+
 std::vector<bool> index_share_formula(int64_t layers, int64_t frequency, int64_t offset) {
   std::vector<bool> full(static_cast<std::size_t>(layers));
   for (int64_t i = 0; i < layers; ++i) full[i] = std::max<int64_t>(i - offset + 1, 0) % frequency == 0;
@@ -66,6 +73,20 @@ Status check_ranges(const ModelConfig& c) {
   return Status();
 }
 
+Status check_yarn(const ModelConfig& c) {
+  if (!c.yarn.enabled) return {};
+  const YarnScaling& y = c.yarn;
+  if (!(std::isfinite(y.factor) && y.factor > 1 && y.original_context > 0)) {
+    return error(StatusCode::corrupt_data, c.architecture, ": YaRN factor ", y.factor, " over ", y.original_context,
+                 " positions, wants a finite factor above 1 and a context above 0");
+  }
+  const bool betas = std::isfinite(y.beta_fast) && y.beta_fast > 0 && std::isfinite(y.beta_slow) && y.beta_slow > 0;
+  if (betas && std::isfinite(y.mscale_all_dim) && std::isfinite(y.attention_factor)) return {};
+  return error(StatusCode::corrupt_data, c.architecture, ": YaRN beta_fast ", y.beta_fast, ", beta_slow ", y.beta_slow,
+               ", mscale_all_dim ", y.mscale_all_dim, ", attention factor ", y.attention_factor,
+               ": wants finite numbers and betas above 0");
+}
+
 Status check_relations(const ModelConfig& c) {
   if (c.head_rope % 2 != 0) {
     return error(StatusCode::corrupt_data, c.architecture, ": rope dimensions are ", c.head_rope,
@@ -80,14 +101,13 @@ Status check_relations(const ModelConfig& c) {
     return error(StatusCode::corrupt_data, c.architecture, ": ", c.experts_used, " experts per token, but the ",
                  c.expert_groups_used, " groups in use hold ", reachable);
   }
-  if (!(c.norm_eps >= 0) || !(c.rope_theta > 1) || !std::isfinite(c.expert_scale)) {
+  const bool norm = std::isfinite(c.norm_eps) && c.norm_eps >= 0;
+  const bool theta = std::isfinite(static_cast<float>(c.rope_theta)) && c.rope_theta > 1;
+  if (!norm || !theta || !std::isfinite(c.expert_scale)) {
     return error(StatusCode::corrupt_data, c.architecture, ": norm eps ", c.norm_eps, ", rope theta ", c.rope_theta,
                  ", expert scale ", c.expert_scale, ": wants finite, eps >= 0 and theta > 1");
   }
-  if (c.yarn.enabled && !(c.yarn.factor > 1 && c.yarn.original_context > 0)) {
-    return error(StatusCode::corrupt_data, c.architecture, ": YaRN factor ", c.yarn.factor, " over ",
-                 c.yarn.original_context, " positions, wants a factor above 1 and a context above 0");
-  }
+  WINNOW_TRY(check_yarn(c));
   if (!c.has_indexer()) return Status();
   if (c.full_indexer.size() != static_cast<std::size_t>(c.layers)) {
     return error(StatusCode::corrupt_data, c.architecture, ": indexer types for ", c.full_indexer.size(),

@@ -193,6 +193,37 @@ TEST(Config, AbsurdNumbersAreNamed) {
   }
 }
 
+TEST(Config, NumbersThatWouldOverflowOrPoison) {
+  const auto refused = [](const std::vector<std::pair<const char*, gguf::Value>>& keys) {
+    Checkpoint c = glm52();
+    for (const auto& [key, value] : keys) c.metadata.set(std::string("glm-dsa.") + key, value);
+    return !read_config(c).ok();
+  };
+  const gguf::Value least{.type = gguf::ValueType::i64, .data = INT64_MIN};
+  const gguf::Value most{.type = gguf::ValueType::i64, .data = INT64_MAX};
+  EXPECT_TRUE(refused({{"block_count", least}, {"nextn_predict_layers", most}}));
+  EXPECT_TRUE(refused({{"attention.key_length_mla", least}}));
+  for (const gguf::Value& offset : {least, most}) {
+    EXPECT_TRUE(
+        refused({{"attention.indexer.top_k_frequency", integer(2)}, {"attention.indexer.skip_top_k_offset", offset}}));
+  }
+  EXPECT_TRUE(refused({{"attention.indexer.head_count", integer(0)}}));
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    for (const char* key : {"attention.layer_norm_rms_epsilon", "rope.freq_base", "expert_weights_scale"}) {
+      EXPECT_TRUE(refused({{key, number(bad)}})) << key << " " << bad;
+    }
+    for (const char* key : {"factor", "yarn_beta_fast", "yarn_beta_slow", "yarn_log_multiplier"}) {
+      std::vector<std::pair<const char*, gguf::Value>> yarn = {{"rope.scaling.type", text("yarn")},
+                                                               {"rope.scaling.factor", number(4)},
+                                                               {"rope.scaling.original_context_length", integer(4096)}};
+      EXPECT_FALSE(refused(yarn));
+      const std::string full = std::string("rope.scaling.") + key;
+      yarn.emplace_back(full.c_str(), number(bad));
+      EXPECT_TRUE(refused(yarn)) << key << " " << bad;
+    }
+  }
+}
+
 TEST(Config, UnknownArchitectureListsTheKnown) {
   Checkpoint c = glm52();
   c.metadata.set("general.architecture", text("llama"));
@@ -326,6 +357,11 @@ TEST(HfConfig, BadFilesAreNamed) {
       read_config(from_json(with(kDeepseekV32, "\"kv_lora_rank\": 512", "\"kv_lora_rank\": \"512\""))).status().code());
   EXPECT_EQ(StatusCode::unsupported,
             read_config(from_json(with(kDeepseekV32, "\"yarn\"", "\"longrope\""))).status().code());
+  for (const char* wrong : {"\"mlp_layer_types\": 5", "\"indexer_types\": [[[\"full\"]]]",
+                            "\"index_topk_freq\": 2, \"index_skip_topk_offset\": -9223372036854775808"}) {
+    const std::string text = with(kDeepseekV32, "\"index_topk\": 2048", concat("\"index_topk\": 2048, ", wrong));
+    EXPECT_EQ(StatusCode::corrupt_data, read_config(from_json(text)).status().code()) << wrong;
+  }
 }
 
 TEST(HfConfig, DenseFallbacks) {

@@ -211,9 +211,16 @@ Status write_transposed(Encoder& encoder, const Piece& piece, std::vector<float>
   return encoder.append(turned.data(), columns, rows);
 }
 
-Status write_tensor(gguf::Writer& writer, const Output& out, std::vector<float>& values) {
+Status check_wanted(const ConvertOptions& options) {
+  if (!options.cancelled || !options.cancelled()) return {};
+  return error(StatusCode::cancelled, "interrupted; nothing was written");
+}
+
+Status write_tensor(gguf::Writer& writer, const Output& out, const ConvertOptions& options,
+                    std::vector<float>& values) {
   Encoder encoder(writer, out);
   for (const Piece& piece : out.pieces) {
+    WINNOW_TRY(check_wanted(options));
     if (piece.transposed) {
       WINNOW_TRY(write_transposed(encoder, piece, values));
       continue;
@@ -221,6 +228,7 @@ Status write_tensor(gguf::Writer& writer, const Output& out, std::vector<float>&
     const int64_t columns = piece.tensor->dims[0];
     const int64_t at_once = std::max<int64_t>(1, kChunkElements / columns);
     for (int64_t row = 0; row < piece.rows; row += at_once) {
+      WINNOW_TRY(check_wanted(options));
       const int64_t rows = std::min(at_once, piece.rows - row);
       values.resize(static_cast<std::size_t>(rows * columns));
       decode_rows(*piece.tensor, piece.first_row + row, rows, values.data());
@@ -264,10 +272,32 @@ void report_left_out(const std::vector<std::string>& names) {
       concat("convert: ", names.size(), " tensors have no place in the GGUF and are left out, first ", names[0]));
 }
 
+// Renaming the finished file over a device or a pipe would replace it, and over a folder it fails after hours.
+Status check_target(const std::string& out_path) {
+  if (out_path.empty()) return error(StatusCode::invalid_argument, "the name of the file to write is empty");
+  std::error_code failed;
+  const std::filesystem::file_status there = std::filesystem::status(out_path, failed);
+  if (std::filesystem::is_directory(there)) {
+    return error(StatusCode::invalid_argument, out_path, ": is a folder; name a file in it");
+  }
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) {
+    return error(StatusCode::invalid_argument, out_path, ": is a device, pipe or socket; name a regular file");
+  }
+  return {};
+}
+
+// Tensor files, and what stands beside them and cannot be had back either.
 Status check_not_a_source(const Checkpoint& checkpoint, const std::string& out_path) {
-  for (const CheckpointFile& file : checkpoint.files) {
+  std::vector<std::string> sources;
+  for (const CheckpointFile& file : checkpoint.files) sources.push_back(file.path);
+  const std::filesystem::path folder = std::filesystem::path(sources.front()).parent_path();
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "chat_template.jinja", "model.safetensors.index.json"}) {
+    sources.push_back((folder / name).string());
+  }
+  for (const std::string& source : sources) {
     std::error_code failed;
-    if (std::filesystem::equivalent(file.path, out_path, failed)) {
+    if (std::filesystem::equivalent(source, out_path, failed)) {
       return error(StatusCode::invalid_argument, out_path, ": is part of the checkpoint; name another file");
     }
   }
@@ -279,6 +309,7 @@ Status check_not_a_source(const Checkpoint& checkpoint, const std::string& out_p
 Status convert(const Checkpoint& checkpoint, StorageType weights, const std::string& out_path,
                const ConvertOptions& options) {
   WINNOW_TRY(check_source(checkpoint, weights));
+  WINNOW_TRY(check_target(out_path));
   WINNOW_TRY(check_not_a_source(checkpoint, out_path));
   WINNOW_TRY_ASSIGN(const ModelConfig config, read_config(checkpoint));
   WINNOW_TRY(report_tensors(checkpoint, config).status());
@@ -294,7 +325,7 @@ Status convert(const Checkpoint& checkpoint, StorageType weights, const std::str
   for (const Output& out : plan.outputs()) writer.add_tensor(out.name, out.type, out.dims);
   WINNOW_TRY(writer.begin());
   std::vector<float> values;
-  for (const Output& out : plan.outputs()) WINNOW_TRY(write_tensor(writer, out, values));
+  for (const Output& out : plan.outputs()) WINNOW_TRY(write_tensor(writer, out, options, values));
   return writer.finish();
 }
 

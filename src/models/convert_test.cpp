@@ -3,7 +3,10 @@
 // elsewhere.
 #include "models/convert.hpp"
 
+#include <sys/stat.h>
+
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <random>
 
@@ -287,6 +290,27 @@ TEST_F(Convert, WrongTokenizers) {
   folder.write("tokenizer.json", "{");
   EXPECT_FAILS(convert(source(), StorageType::F32, folder.path("no.gguf")), "tokenizer.json", "JSON");
   EXPECT_FALSE(std::filesystem::exists(folder.path("no.gguf")));
+}
+
+TEST_F(Convert, ReplacesRegularFilesOnly) {
+  EXPECT_FAILS(convert(source(), StorageType::F32, ""), "empty");
+  EXPECT_FAILS(convert(source(), StorageType::F32, folder.path()), "is a folder");
+  EXPECT_FAILS(convert(source(), StorageType::F32, folder.path("config.json")), "part of the checkpoint");
+  const std::string pipe = folder.path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FAILS(convert(source(), StorageType::F32, pipe), "device, pipe or socket");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
+TEST_F(Convert, LeavesNothingWhenInterrupted) {
+  int asked = 0;
+  ConvertOptions options;
+  options.cancelled = [&asked] { return ++asked == 5; };
+  const Status status = convert(source(), StorageType::F32, folder.path("out.gguf"), options);
+  EXPECT_EQ(status.code(), StatusCode::cancelled) << status.message();
+  EXPECT_EQ(asked, 5);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out.gguf")));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out.gguf.partial")));
 }
 
 TEST_F(Convert, RefusesWhatItCannotDo) {

@@ -3,6 +3,7 @@
 // files in the wild disagree or keep silent, each rule says so.
 #include <cmath>
 
+#include "formats/quoted.hpp"
 #include "models/config_sources.hpp"
 
 namespace winnow {
@@ -86,7 +87,8 @@ void read_yarn(Keys& keys, ModelConfig& c) {
   const std::string type = keys.string("rope.scaling.type");
   if (type.empty() || type == "none") return;
   if (type != "yarn") {
-    keys.fail(error(StatusCode::unsupported, keys.full("rope.scaling.type"), " is '", type, "'; this build has yarn"));
+    keys.fail(
+        error(StatusCode::unsupported, keys.full("rope.scaling.type"), " is ", quoted(type), "; this build has yarn"));
     return;
   }
   c.yarn.enabled = true;
@@ -96,6 +98,12 @@ void read_yarn(Keys& keys, ModelConfig& c) {
   c.yarn.beta_slow = static_cast<float>(keys.number("rope.scaling.yarn_beta_slow", 1));
   // The converter stores 0.1 * mscale_all_dim.
   c.yarn.mscale_all_dim = static_cast<float>(keys.number("rope.scaling.yarn_log_multiplier", 0) * 10.0);
+}
+
+// Hostile numbers must not overflow; what comes out instead is outside every range that is checked later.
+int64_t difference(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_sub_overflow(a, b, &result) ? INT64_MIN : result;
 }
 
 std::string indexer_tensor(int64_t layer) { return concat("blk.", layer, ".indexer.attn_k.weight"); }
@@ -114,9 +122,8 @@ std::vector<bool> read_index_share(Keys& keys, const Checkpoint& checkpoint, con
   if (keys.has("attention.indexer.top_k_frequency")) {
     const int64_t frequency = keys.integer("attention.indexer.top_k_frequency");
     const int64_t offset = keys.integer("attention.indexer.skip_top_k_offset", kDefaultShareOffset);
-    if (frequency < 1) {
-      keys.fail(error(StatusCode::corrupt_data, keys.full("attention.indexer.top_k_frequency"), " is ", frequency,
-                      ", wants at least 1"));
+    if (Status wrong = check_index_share(frequency, offset); !wrong.ok()) {
+      keys.fail(std::move(wrong).in(keys.full("attention.indexer.top_k_frequency")));
       return {};
     }
     return index_share_formula(c.layers, frequency, offset);
@@ -138,6 +145,11 @@ void read_indexer(Keys& keys, const Checkpoint& checkpoint, ModelConfig& c) {
   c.index_heads = keys.integer("attention.indexer.head_count");
   c.index_dim = keys.integer("attention.indexer.key_length");
   c.index_topk = keys.integer("attention.indexer.top_k");
+  // 0 heads would quietly make the model a dense one.
+  if (c.index_heads < 1 && keys.status().ok()) {
+    keys.fail(error(StatusCode::corrupt_data, keys.full("attention.indexer.head_count"), " is ", c.index_heads,
+                    ", wants at least 1"));
+  }
   // There is no key for the layout: it goes with the architecture.
   c.indexer_rope = c.architecture == "deepseek32" ? RopeLayout::half_split : RopeLayout::interleaved;
   if (keys.status().ok()) c.full_indexer = read_index_share(keys, checkpoint, c);
@@ -150,7 +162,7 @@ void read_attention(Keys& keys, ModelConfig& c) {
   c.head_rope = keys.integer("rope.dimension_count");
   // Files from before the split of kv_b have per-head widths in key_length and value_length, and no *_mla keys.
   const bool split = keys.has("attention.key_length_mla");
-  c.head_nope = keys.integer(split ? "attention.key_length_mla" : "attention.key_length") - c.head_rope;
+  c.head_nope = difference(keys.integer(split ? "attention.key_length_mla" : "attention.key_length"), c.head_rope);
   c.head_v = keys.integer(split ? "attention.value_length_mla" : "attention.value_length");
   c.norm_eps = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon"));
   c.rope_theta = keys.number("rope.freq_base", 10000);
@@ -185,8 +197,8 @@ Result<ModelConfig> read_gguf_config(const Checkpoint& checkpoint) {
   ModelConfig c;
   WINNOW_TRY_ASSIGN(c.architecture, checkpoint.metadata.string("general.architecture"));
   if (c.architecture != "glm-dsa" && c.architecture != "deepseek32" && c.architecture != "deepseek2") {
-    return error(StatusCode::unsupported, "architecture '", c.architecture,
-                 "' is not one of glm-dsa, deepseek32, deepseek2");
+    return error(StatusCode::unsupported, "architecture ", quoted(c.architecture),
+                 " is not one of glm-dsa, deepseek32, deepseek2");
   }
   if (checkpoint.metadata.find("general.name") != nullptr) {
     WINNOW_TRY_ASSIGN(c.name, checkpoint.metadata.string("general.name"));
@@ -194,7 +206,7 @@ Result<ModelConfig> read_gguf_config(const Checkpoint& checkpoint) {
   Keys keys(checkpoint.metadata, c.architecture);
   const int64_t blocks = keys.integer("block_count");
   c.nextn_layers = keys.integer("nextn_predict_layers", 0);
-  c.layers = blocks - c.nextn_layers;
+  c.layers = difference(blocks, c.nextn_layers);
   c.hidden = keys.integer("embedding_length");
   c.context = keys.integer("context_length");
   c.vocab = read_vocab(keys, checkpoint);

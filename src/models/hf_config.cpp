@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelConfig from a Hugging Face config.json: glm_moe_dsa, deepseek_v32, deepseek_v3, glm4_moe_lite.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
-
+#include "formats/json.hpp"
+#include "formats/quoted.hpp"
 #include "models/config_sources.hpp"
 
 namespace winnow {
@@ -84,7 +85,7 @@ Status read_rope(const Json& config, ModelConfig& c) {
   WINNOW_TRY(rope.status());
   if (type.empty() || type == "default") return Status();
   if (type != "yarn") {
-    return error(StatusCode::unsupported, "config.json: rope type '", type, "'; this build has default and yarn");
+    return error(StatusCode::unsupported, "config.json: rope type ", quoted(type), "; this build has default and yarn");
   }
   c.yarn.enabled = true;
   c.yarn.factor = static_cast<float>(rope.number("factor"));
@@ -109,7 +110,8 @@ void read_index_share(Keys& keys, ModelConfig& c) {
     }
     for (const Json& type : *types) {
       if (type != "full" && type != "shared") {
-        keys.fail(StatusCode::corrupt_data, "indexer_types", "\"full\" or \"shared\"", type.dump());
+        keys.fail(StatusCode::corrupt_data, "indexer_types", "\"full\" or \"shared\"",
+                  type.is_string() ? quoted(type.get_ref<const std::string&>()) : std::string(type.type_name()));
         return;
       }
       c.full_indexer.push_back(type == "full");
@@ -120,7 +122,7 @@ void read_index_share(Keys& keys, ModelConfig& c) {
   if (!pattern.empty()) {
     for (char letter : pattern) {
       if (letter != 'F' && letter != 'S') {
-        keys.fail(StatusCode::corrupt_data, "index_topk_pattern", "letters F and S", pattern);
+        keys.fail(StatusCode::corrupt_data, "index_topk_pattern", "letters F and S", quoted(pattern));
         return;
       }
       c.full_indexer.push_back(letter == 'F');
@@ -129,8 +131,8 @@ void read_index_share(Keys& keys, ModelConfig& c) {
   }
   const int64_t frequency = keys.integer("index_topk_freq", kDefaultShareFrequency);
   const int64_t offset = keys.integer("index_skip_topk_offset", keys.integer("skip_topk_offset", kDefaultShareOffset));
-  if (frequency < 1) {
-    keys.fail(StatusCode::corrupt_data, "index_topk_freq", "at least 1", concat(frequency));
+  if (Status wrong = check_index_share(frequency, offset); !wrong.ok()) {
+    keys.fail(std::move(wrong).in("config.json"));
     return;
   }
   c.full_indexer = index_share_formula(c.layers, frequency, offset);
@@ -142,6 +144,10 @@ void read_indexer(Keys& keys, ModelConfig& c) {
   c.index_heads = keys.integer("index_n_heads");
   c.index_dim = keys.integer("index_head_dim");
   c.index_topk = keys.integer("index_topk");
+  // 0 heads would quietly make the model a dense one.
+  if (c.index_heads < 1 && keys.status().ok()) {
+    keys.fail(StatusCode::corrupt_data, "index_n_heads", "at least 1", concat(c.index_heads));
+  }
   // Absent flag: half-split for DeepSeek-V3.2, whose published configuration lacks it; interleaved for every GLM.
   c.indexer_rope = keys.boolean("indexer_rope_interleave", glm) ? RopeLayout::interleaved : RopeLayout::half_split;
   read_index_share(keys, c);
@@ -163,7 +169,8 @@ void read_attention(Keys& keys, ModelConfig& c) {
 // Dense layers lead: first_k_dense_replace, or the same as a list of layer types.
 int64_t read_dense_layers(Keys& keys, const ModelConfig& c) {
   const Json* types = keys.find("mlp_layer_types");
-  if (types == nullptr || !types->is_array()) return keys.integer("first_k_dense_replace", 0);
+  if (types == nullptr) return keys.integer("first_k_dense_replace", 0);
+  if (!types->is_array()) return keys.fail(StatusCode::corrupt_data, "mlp_layer_types", "an array", types->type_name());
   int64_t dense = 0;
   while (dense < static_cast<int64_t>(types->size()) && (*types)[dense] == "dense") ++dense;
   for (std::size_t i = dense; i < types->size(); ++i) {
@@ -189,7 +196,7 @@ void read_ffn(Keys& keys, ModelConfig& c) {
   c.normalise_expert_weights = keys.boolean("norm_topk_prob", true);
   const std::string gate = keys.string("scoring_func");  // GLM-4.7-Flash has none and is sigmoid
   if (!gate.empty() && gate != "sigmoid" && gate != "softmax") {
-    keys.fail(StatusCode::unsupported, "scoring_func", "sigmoid or softmax", gate);
+    keys.fail(StatusCode::unsupported, "scoring_func", "sigmoid or softmax", quoted(gate));
   }
   c.gate = gate == "softmax" ? GateKind::softmax : GateKind::sigmoid;
 }
@@ -200,15 +207,17 @@ Result<ModelConfig> read_hf_config(const std::string& config_json) {
   if (config_json.empty()) {
     return error(StatusCode::not_found, "there is no config.json beside the safetensors; give the checkpoint's folder");
   }
-  const Json config = Json::parse(config_json, nullptr, false);
+  Result<Json> parsed = parse_json(config_json);
+  if (!parsed.ok()) return std::move(parsed).status().in("config.json");
+  const Json config = std::move(parsed).value();
   if (!config.is_object()) return error(StatusCode::corrupt_data, "config.json is not a JSON object");
   Keys keys(config);
   ModelConfig c;
   c.architecture = keys.string("model_type");
   if (c.architecture != "glm_moe_dsa" && c.architecture != "deepseek_v32" && c.architecture != "deepseek_v3" &&
       c.architecture != "glm4_moe_lite") {
-    return error(StatusCode::unsupported, "config.json: model_type '", c.architecture,
-                 "' is not one of glm_moe_dsa, deepseek_v32, deepseek_v3, glm4_moe_lite");
+    return error(StatusCode::unsupported, "config.json: model_type ", quoted(c.architecture),
+                 " is not one of glm_moe_dsa, deepseek_v32, deepseek_v3, glm4_moe_lite");
   }
   c.name = keys.string("_name_or_path");
   c.vocab = keys.integer("vocab_size");
