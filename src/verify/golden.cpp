@@ -32,6 +32,12 @@ Result<std::vector<T>> read(const TensorInfo& tensor, StorageType type, int32_t 
 Result<std::vector<int32_t>> read_ids(const TensorInfo& tensor, int32_t rank) {
   if (tensor.type != StorageType::I64) return read<int32_t>(tensor, StorageType::I32, rank);
   WINNOW_TRY_ASSIGN(const std::vector<int64_t> wide, read<int64_t>(tensor, StorageType::I64, rank));
+  // An id beyond 32 bits must not wrap into one that the model has.
+  for (const int64_t id : wide) {
+    if (id < INT32_MIN || id > INT32_MAX) {
+      return error(StatusCode::corrupt_data, "golden tensor ", tensor.name, " holds ", id, ", beyond 32 bits");
+    }
+  }
   return std::vector<int32_t>(wide.begin(), wide.end());
 }
 

@@ -30,7 +30,22 @@ Status check_ids(const std::string& name, const std::vector<int32_t>& ids, int64
   return {};
 }
 
+// Inputs alone compare nothing; agreement with them would be no agreement.
+Status check_says_something(const Golden& golden) {
+  if (!golden.generations.empty()) return {};
+  for (const GoldenInput& input : golden.inputs) {
+    if (!input.logits.empty() || !input.selections.empty() || !input.greedy.empty() || !input.argmax.empty() ||
+        !input.nll.empty()) {
+      return {};
+    }
+  }
+  return error(StatusCode::corrupt_data,
+               "the golden has inputs and nothing to compare with: wants logits, selections, ",
+               "greedy continuations, argmax or nll; see winnow verify --help");
+}
+
 Status check_fit(const ModelConfig& config, const Golden& golden) {
+  WINNOW_TRY(check_says_something(golden));
   for (const GoldenInput& input : golden.inputs) {
     WINNOW_TRY(check_ids(input.name, input.ids, config.vocab));
     WINNOW_TRY(check_ids(input.name + " greedy", input.greedy, config.vocab));

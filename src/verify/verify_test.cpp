@@ -120,13 +120,17 @@ TEST(Verify, AGoldenThatDoesNotFitIsAnErrorThatSaysWhy) {
   const auto model = Model::load(*checkpoint);
   ASSERT_TRUE(model.ok());
   Golden golden = golden_of(nano_golden("nano-glm5"));
-  Golden vocabulary = golden, token = golden, layer = golden, length = golden;
+  Golden vocabulary = golden, token = golden, layer = golden, length = golden, silent;
+  silent.inputs.emplace_back().ids = {1, 2};
   vocabulary.inputs[0].vocab = 319;
   token.inputs[0].ids[3] = 320;
   layer.inputs[0].selections[0].index = 2;
   length.inputs[0].ids.resize(5000, 1);
-  const std::pair<const Golden*, const char*> cases[] = {
-      {&vocabulary, "319"}, {&token, "320"}, {&layer, "full layer 2"}, {&length, "4096"}};
+  const std::pair<const Golden*, const char*> cases[] = {{&vocabulary, "319"},
+                                                         {&token, "320"},
+                                                         {&layer, "full layer 2"},
+                                                         {&length, "4096"},
+                                                         {&silent, "nothing to compare"}};
   for (const auto& [wrong, word] : cases) {
     const auto report = verify(**model, nullptr, *wrong);
     ASSERT_FALSE(report.ok()) << word;
@@ -138,6 +142,15 @@ TEST(Verify, AGoldenThatDoesNotFitIsAnErrorThatSaysWhy) {
 TEST(Verify, FilesThatAreNoGoldens) {
   EXPECT_FALSE(read_golden("no/such.safetensors").ok());
   EXPECT_EQ(read_golden(nano("nano-glm5")).status().code(), StatusCode::not_found);
+  // Token 2^32 + 5 must not pass for token 5.
+  const std::string wide = testing::TempDir() + "/wide_id.safetensors";
+  const std::string header = R"({"ids0":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}}       )";
+  const uint64_t bytes = header.size(), id = (uint64_t{1} << 32) + 5;
+  std::ofstream(wide, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&bytes), 8)
+      .write(header.data(), static_cast<std::streamsize>(header.size()))
+      .write(reinterpret_cast<const char*>(&id), 8);
+  EXPECT_NE(read_golden(wide).status().message().find("4294967301"), std::string::npos);
   Golden golden;
   EXPECT_FALSE(read_generations("[{\"prompt_ids\": []}]", golden).ok());
   EXPECT_FALSE(read_generations("{}", golden).ok());
