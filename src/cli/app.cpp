@@ -24,7 +24,8 @@ constexpr const char* kFooter =
 int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   std::string command = "winnow";
   for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
-  print_error(concat(command, ": ", e.what(), "\nRun `", command, " --help` for its options and examples.\n"));
+  print_error(
+      concat(command, ": ", printable(e.what()), "\nRun `", command, " --help` for its options and examples.\n"));
   return kUsage;
 }
 
@@ -56,7 +57,7 @@ int run_program(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed stdout is a failed write, which every command reports by its exit status
   set_log_sink([](LogLevel level, std::string_view message) {
     if (level < LogLevel::warning) return;
-    print_error(concat("winnow: ", level == LogLevel::error ? "error: " : "warning: ", message, "\n"));
+    print_error(concat("winnow: ", level == LogLevel::error ? "error: " : "warning: ", printable(message), "\n"));
   });
   Action action;
   const auto app = make_app(action);

@@ -98,7 +98,7 @@ int backends_command(const BackendsArguments& arguments) {
   text += concat("For ", model.empty() ? "the attention of GLM-5 (name a MODEL for another)" : model, ":\n");
   text += explain(*path);
   if (!path->admitted()) text += "\n" + why_no_path(*path);
-  return finish(text, status);
+  return finish(printable(text), status);
 }
 
 }  // namespace
@@ -106,7 +106,9 @@ int backends_command(const BackendsArguments& arguments) {
 void add_backends(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("backends", "List attention backends: built, admitted, refused and why");
   const auto arguments = std::make_shared<BackendsArguments>();
-  sub->add_option("MODEL", arguments->choice.model, "Whose attention to ask for (default: GLM-5's)")->type_name("");
+  sub->add_option("MODEL", arguments->choice.model, "Whose attention to ask for (default: GLM-5's)")
+      ->type_name("")
+      ->check(text_given());
   add_device(*sub, arguments->choice.device, "this (default) or a device as `winnow plan --help` lists them");
   add_cache(*sub, arguments->choice);
   add_attention(*sub, arguments->choice);

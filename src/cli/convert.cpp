@@ -6,6 +6,7 @@
 
 #include "cli/app.hpp"
 #include "cli/exit_status.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/options.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -34,20 +35,24 @@ Status convert_file(const ConvertArguments& arguments) {
   }
   ConvertOptions options;
   options.name = arguments.name;
+  options.cancelled = interrupted;
   if (!arguments.chat_template.empty()) {
     WINNOW_TRY_ASSIGN(options.chat_template, read_text_file(arguments.chat_template, kMaxTemplateBytes));
   }
   WINNOW_TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(arguments.model));
   WINNOW_TRY(convert(checkpoint, storage_type(arguments.type), arguments.out, options));
   const auto bytes = std::filesystem::file_size(arguments.out, ignored);
-  print_error(concat(arguments.out, ": ", bytes, " bytes\n"));
+  print_error(concat(printable(arguments.out), ": ", bytes, " bytes\n"));
   return {};
 }
 
 int convert_command(const ConvertArguments& arguments) {
+  catch_interrupts();
   install_progress_bar();
   const Status status = convert_file(arguments);
-  return status.ok() ? kOk : fail("convert", status);
+  if (status.ok()) return kOk;
+  const int exit = fail("convert", status);
+  return status.code() == StatusCode::cancelled ? kInterrupted : exit;
 }
 
 }  // namespace
@@ -57,12 +62,15 @@ void add_convert(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<ConvertArguments>();
   sub->add_option("CHECKPOINT", arguments->model, "Checkpoint folder, index or .safetensors file")
       ->required()
-      ->type_name("");
-  sub->add_option("OUT", arguments->out, "GGUF file to write")->required()->type_name("");
+      ->type_name("")
+      ->check(text_given());
+  sub->add_option("OUT", arguments->out, "GGUF file to write")->required()->type_name("")->check(text_given());
   sub->add_option("--type", arguments->type, "Type of the weight matrices (default: bf16)")
       ->type_name("f32|f16|bf16|q8_0")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}));
-  sub->add_option("--name", arguments->name, "general.name (default: the folder's)")->type_name("TEXT");
+  sub->add_option("--name", arguments->name, "general.name (default: the folder's)")
+      ->type_name("TEXT")
+      ->check(utf8_text());
   sub->add_option("--chat-template", arguments->chat_template, "Chat template to store (default: the checkpoint's)")
       ->type_name("FILE");
   sub->add_flag("--force", arguments->force, "Replace OUT when it exists");

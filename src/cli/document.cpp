@@ -18,10 +18,12 @@ Result<std::string> document_and_prompt(const std::string& path, const std::stri
   }
   WINNOW_TRY_ASSIGN(std::string text, read_text_file(path, kMaxDocumentBytes));
   WINNOW_TRY(utf8::check(text).in(path));
-  if (prompt.empty()) {
-    if (text.empty()) return error(StatusCode::invalid_argument, path, ": the file is empty, and so is the prompt");
-    return text;
+  // An answer to the prompt alone would look like one about the document.
+  if (text.empty()) {
+    return error(StatusCode::invalid_argument, path, ": the file is empty",
+                 prompt.empty() ? ", and so is the prompt" : "; fill it, or leave --file out");
   }
+  if (prompt.empty()) return text;
   return text + "\n" + prompt;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // winnow inspect: metadata, tensors, and what the graph of the model lacks or does not use. Reads headers only.
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "cli/exit_status.hpp"
 #include "cli/options.hpp"
 #include "cli/output.hpp"
+#include "formats/json.hpp"
 #include "models/config.hpp"
 #include "models/tensors.hpp"
 
@@ -80,6 +82,8 @@ json number_json(gguf::ValueType type, double number) {
   using gguf::ValueType;
   if (type == ValueType::boolean) return number != 0;
   if (type == ValueType::f32 || type == ValueType::f64) return number;
+  // u64 values beyond int64_t stay doubles: the conversion would be undefined.
+  if (!(std::abs(number) < 9.2e18)) return number;
   return static_cast<int64_t>(number);
 }
 
@@ -226,7 +230,10 @@ std::string as_json(const Inspection& in, bool summary) {
     }
     out["metadata"][key] = std::move(shown);
   }
-  if (!checkpoint.config_json.empty()) out["config"] = json::parse(checkpoint.config_json, nullptr, false);
+  if (!checkpoint.config_json.empty()) {
+    auto config = parse_json(checkpoint.config_json);  // "graph" says what is wrong with one that is no JSON
+    out["config"] = config.ok() ? std::move(config).value() : json();
+  }
   for (const auto& [type, total] : totals_of(checkpoint)) {
     out["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
   }
@@ -243,7 +250,8 @@ std::string as_json(const Inspection& in, bool summary) {
 int inspect_command(const InspectArguments& arguments) {
   const Result<Inspection> result = inspect(arguments.model);
   if (!result.ok()) return fail("inspect", result.status());
-  return finish(arguments.json ? as_json(*result, arguments.summary) : as_text(*result, arguments.summary), kOk);
+  return finish(arguments.json ? as_json(*result, arguments.summary) : printable(as_text(*result, arguments.summary)),
+                kOk);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/options.hpp"
 
+#include <charconv>
 #include <cmath>
 
 #include "core/threads.hpp"
 #include "select/select.hpp"
+#include "tokenizer/utf8.hpp"
 
 namespace winnow::cli {
 
@@ -29,18 +31,21 @@ PlanOptions RunChoice::plan_options() const {
 void add_model(CLI::App& app, std::string& model) {
   app.add_option("MODEL", model, "GGUF file, shard, safetensors file, index or checkpoint folder")
       ->required()
-      ->type_name("");
+      ->type_name("")
+      ->check(text_given());
 }
 
 void add_plugins(CLI::App& app, std::vector<std::string>& plugins) {
   app.add_option("--plugin", plugins, "Load an attention backend from a shared library; may be repeated")
       ->type_name("PATH")
+      ->check(text_given())
       ->allow_extra_args(false);
 }
 
 void add_attention(CLI::App& app, RunChoice& choice) {
   app.add_option("--attention", choice.attention, "Force this attention backend (`winnow backends` lists them)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(text_given());
   app.add_flag("--dense", choice.dense, "Ignore the indexer: every token reads every earlier one");
 }
 
@@ -57,7 +62,7 @@ void add_cache(CLI::App& app, RunChoice& choice) {
 }
 
 void add_device(CLI::App& app, std::string& device, const char* help) {
-  app.add_option("--device", device, help)->type_name("DEVICE");
+  app.add_option("--device", device, help)->type_name("DEVICE")->check(text_given());
 }
 
 void add_threads(CLI::App& app, RunChoice& choice) {
@@ -75,6 +80,30 @@ CLI::Validator number_between(double least, double most) {
     return concat("\"", text, "\" is no number from ", least, " to ", most);
   };
   return CLI::Validator(check, "");
+}
+
+CLI::Validator text_given() {
+  return CLI::Validator([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+}
+
+CLI::Validator utf8_text() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const Status checked = utf8::check(text);
+        return checked.ok() ? std::string() : std::string(checked.message());
+      },
+      "");
+}
+
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        uint64_t value = 0;
+        const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (failure == std::errc() && end == text.data() + text.size()) return {};
+        return concat("\"", text, "\" is no whole number from 0 to ", UINT64_MAX);
+      },
+      "");
 }
 
 Status prepare(const std::vector<std::string>& plugins, int threads) {

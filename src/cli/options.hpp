@@ -42,6 +42,13 @@ void add_json(CLI::App& app, bool& json);
 // Finite numbers from `least` to `most`; CLI11's own Range lets NaN through.
 [[nodiscard]] CLI::Validator number_between(double least, double most);
 
+// Not empty: an unset shell variable must not pass for a choice.
+[[nodiscard]] CLI::Validator text_given();
+// UTF-8, for text that is stored or compared with what the model says.
+[[nodiscard]] CLI::Validator utf8_text();
+// A whole number of 64 bits without sign; CLI11 lets -1 and too many digits through as the largest one.
+[[nodiscard]] CLI::Validator whole_number();
+
 // Loads the plug-ins and sets the threads: before anything that asks the registry.
 [[nodiscard]] Status prepare(const std::vector<std::string>& plugins, int threads = 0);
 

@@ -9,6 +9,7 @@
 
 #include "cli/exit_status.hpp"
 #include "cli/progress_bar.hpp"
+#include "tokenizer/utf8.hpp"
 
 namespace winnow::cli {
 namespace {
@@ -25,6 +26,30 @@ int write_all(int fd, std::string_view text) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const utf8::Decoded c = utf8::decode_at(text, at);
+    const auto byte = static_cast<uint8_t>(text[at]);
+    // U+0080 to U+009F are control characters too.
+    const bool control = c.ok && ((c.code_point < 0x20 && byte != '\n' && byte != '\t') ||
+                                  (c.code_point >= 0x7F && c.code_point < 0xA0));
+    const std::size_t bytes = c.ok ? c.bytes : 1;
+    if (c.ok && !control) {
+      out += text.substr(at, bytes);
+    } else {
+      for (std::size_t i = at; i < at + bytes; ++i) {
+        const auto bad = static_cast<uint8_t>(text[i]);
+        out += {'\\', 'x', kHex[bad >> 4], kHex[bad & 15]};
+      }
+    }
+    at += bytes;
+  }
+  return out;
+}
 
 bool write_out(std::string_view text) {
   static bool closed = false;
@@ -45,7 +70,11 @@ void print_error(std::string_view text) {
 }
 
 int fail(std::string_view command, const Status& status) {
-  print_error(concat("winnow ", command, ": ", status.message(), "\n"));
+  constexpr std::size_t kMostBytes = 4000;  // a value of a hostile file may have megabytes
+  const std::string_view whole = status.message();
+  std::string message = printable(whole.substr(0, kMostBytes));
+  if (whole.size() > kMostBytes) message += "…";
+  print_error(concat("winnow ", command, ": ", message, "\n"));
   return status.code() == StatusCode::invalid_argument ? kUsage : kFailure;
 }
 

@@ -2,6 +2,7 @@
 // Where a command speaks: results to stdout, everything else to stderr.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "core/status.hpp"
@@ -14,6 +15,10 @@ namespace winnow::cli {
 
 // To stderr, clearing a progress bar first. Failures are ignored: there is nowhere left to say them.
 void print_error(std::string_view text);
+
+// Text fit for a terminal: control characters other than newline and tab, and bytes that are no UTF-8, become \xNN.
+// Names in a file must not drive the terminal.
+[[nodiscard]] std::string printable(std::string_view text);
 
 // Prints "winnow COMMAND: message" and returns the exit status for it.
 [[nodiscard]] int fail(std::string_view command, const Status& status);

@@ -28,7 +28,7 @@ Result<Plan> plan_of(const PlanArguments& arguments) {
 int plan_command(const PlanArguments& arguments) {
   const Result<Plan> plan = plan_of(arguments);
   if (!plan.ok()) return fail("plan", plan.status());
-  return finish(arguments.json ? to_json(*plan) : to_text(*plan), plan->can_run() ? kOk : kCannotRun);
+  return finish(arguments.json ? to_json(*plan) : printable(to_text(*plan)), plan->can_run() ? kOk : kCannotRun);
 }
 
 std::string device_help() {

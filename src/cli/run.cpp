@@ -32,7 +32,7 @@ int dry_run(const RunArguments& arguments) {
     return make_plan(checkpoint, device, choice.plan_options());
   }();
   if (!plan.ok()) return fail("run", plan.status());
-  return finish(to_text(*plan), plan->can_run() ? kOk : kCannotRun);
+  return finish(printable(to_text(*plan)), plan->can_run() ? kOk : kCannotRun);
 }
 
 int fail_with(const Generation* generation, const Status& status) {
@@ -168,7 +168,10 @@ constexpr const char* kFooter =
 
 void add_input_options(CLI::App& sub, RunArguments& a) {
   sub.add_option("--prompt", a.prompt, "Text to answer")->type_name("TEXT")->group("Input");
-  sub.add_option("--file", a.file, "Document to put before the prompt")->type_name("DOC")->group("Input");
+  sub.add_option("--file", a.file, "Document to put before the prompt")
+      ->type_name("DOC")
+      ->check(text_given())
+      ->group("Input");
   sub.add_option("--system", a.system, "System text in front of the conversation")->type_name("TEXT")->group("Input");
   CLI::Option* raw = sub.add_flag("--raw", a.raw, "No prompt shape: the text as it is")->group("Input");
   sub.add_flag("--chat", a.chat, "Converse, reading lines from stdin")->group("Input")->excludes(raw);
@@ -185,10 +188,14 @@ void add_sampling_options(CLI::App& sub, SamplingOptions& s) {
   add("--min-p", s.min_p, "Leave out what is less likely than P times the best (default: 0)", "P", 0, 1);
   add("--repetition-penalty", s.repetition_penalty, "Divides logits of tokens seen; 1 is off (default: 1)", "X", 0.01,
       100);
-  sub.add_option("--seed", s.seed, "Seed of the sampler (default: 0)")->type_name("N")->group("Sampling");
+  sub.add_option("--seed", s.seed, "Seed of the sampler (default: 0)")
+      ->type_name("N")
+      ->check(whole_number())
+      ->group("Sampling");
   add("--max-tokens", s.max_tokens, "Longest answer (default: 512)", "N", 1, 1e9);
   sub.add_option("--stop", s.stop, "End the answer before this text; may be repeated")
       ->type_name("TEXT")
+      ->check(utf8_text())
       ->allow_extra_args(false)
       ->group("Sampling");
 }

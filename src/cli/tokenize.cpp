@@ -121,8 +121,11 @@ void add_tokenize(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<TokenizeArguments>();
   add_model(*sub, arguments->model);
   sub->add_option("TEXT", arguments->text, "Text to encode")->type_name("");
-  sub->add_option("--file", arguments->file, "Encode this file (in front of TEXT)")->type_name("DOC");
-  CLI::Option* decode = sub->add_option("--decode", arguments->decode, "Decode these ids instead")->type_name("IDS");
+  sub->add_option("--file", arguments->file, "Encode this file (in front of TEXT)")
+      ->type_name("DOC")
+      ->check(text_given());
+  CLI::Option* decode =
+      sub->add_option("--decode", arguments->decode, "Decode these ids instead")->type_name("IDS")->check(text_given());
   sub->add_flag("--special", arguments->special, "Let special tokens in the text be tokens")->excludes(decode);
   sub->add_flag("--shape", arguments->shaped, "Wrap the text in the model's prompt shape")->excludes(decode);
   sub->add_flag("--ids", arguments->ids_only, "Print the ids alone, on one line")->excludes(decode);

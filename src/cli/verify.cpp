@@ -58,7 +58,7 @@ int verify_command(const VerifyArguments& arguments) {
   install_progress_bar();
   const Result<VerifyReport> report = verify_files(arguments);
   if (!report.ok()) return fail("verify", report.status());
-  return finish(arguments.json ? to_json(*report) : to_text(*report), report->passed() ? kOk : kDisagrees);
+  return finish(arguments.json ? to_json(*report) : printable(to_text(*report)), report->passed() ? kOk : kDisagrees);
 }
 
 }  // namespace
@@ -67,7 +67,10 @@ void add_verify(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("verify", "Compare a model with what a reference implementation computed");
   const auto arguments = std::make_shared<VerifyArguments>();
   add_model(*sub, arguments->choice.model);
-  sub->add_option("GOLDEN", arguments->golden, "Golden file (.safetensors)")->required()->type_name("");
+  sub->add_option("GOLDEN", arguments->golden, "Golden file (.safetensors)")
+      ->required()
+      ->type_name("")
+      ->check(text_given());
   sub->add_option("--generate", arguments->generations,
                   "Prompts with greedy answers (default: golden_generate.json beside GOLDEN, when there)")
       ->type_name("JSON");

@@ -79,6 +79,56 @@ TEST(Cli, BadPromptsAndDocuments) {
   expect_failure(winnow({"run", kTiny, "--file", big, "--prompt", "x"}), 1, {"big.txt", "bytes"});
 }
 
+TEST(Cli, ValuesThatWouldQuietlyBecomeOthersAreRefused) {
+  const auto run = [](const char* option, const char* value) {
+    return winnow({"run", kTiny, "--prompt", "x", "--max-tokens", "2", option, value});
+  };
+  expect_failure(run("--seed", "-1"), 2, {"--seed", "-1"});
+  expect_failure(run("--seed", "18446744073709551616"), 2, {"--seed", "18446744073709551615"});
+  expect_failure(run("--stop", "\xFF"), 2, {"--stop", "0xff"});
+  for (const char* option : {"--attention", "--device", "--plugin", "--file"}) {
+    expect_failure(run(option, ""), 2, {option, "empty"});
+  }
+  expect_failure(winnow({"backends", ""}), 2, {"MODEL", "empty"});
+  const TempFolder folder;  // an answer without the document would look like one about it
+  expect_failure(run("--file", folder.write("empty.txt", "").c_str()), 2, {"empty.txt", "empty"});
+}
+
+// Names in files and on the command line do not reach the terminal as control sequences.
+TEST(CliDamage, MessagesAreFitForATerminal) {
+  const TempFolder folder;
+  const std::string name = "a\x1b[31m\xff.gguf";
+  const Ran absent = winnow({"plan", folder.file(name)});
+  expect_failure(absent, 1, {"a\\x1b[31m\\xff.gguf"});
+  GgufBytes model(kNano);
+  model.replace("glm-dsa", "glm\x1b[3m");
+  expect_failure(winnow({"plan", folder.write(name, model.bytes)}), 1, {"glm\\x1b[3m"});
+  const Ran inspect = winnow({"inspect", folder.file(name), "--summary"});
+  EXPECT_EQ(inspect.status, 0) << inspect.err;
+  EXPECT_EQ(inspect.out.find('\x1b'), std::string::npos);
+  EXPECT_FALSE(utf8::first_bad_byte(inspect.out));
+}
+
+TEST(CliDamage, ConfigurationsThatAreNoJsonOrNestTooDeep) {
+  const TempFolder folder;
+  std::filesystem::copy(kNanoGolden, folder.file("model.safetensors"));  // any tensors do
+  const std::string path = std::filesystem::path(folder.file("x")).parent_path().string();
+  const std::string deep = std::string(2'000'000, '[') + std::string(2'000'000, ']');
+  const std::pair<std::string, const char*> cases[] = {
+      {"{\"model_type\":", "not valid JSON"},
+      {"{\"vocab_size\":1e400}", "too large"},
+      {"{\"model_type\":\"glm_moe_dsa\",\"indexer_types\":" + deep + "}", "nested deeper"}};
+  for (const auto& [config, word] : cases) {
+    folder.write("config.json", config);
+    expect_failure(winnow({"plan", path}), 1, {"config.json", word});
+    const Ran inspect = winnow({"inspect", path, "--json"});
+    EXPECT_EQ(inspect.status, 0) << inspect.err;
+    const json out = json::parse(inspect.out, nullptr, false);
+    ASSERT_TRUE(out.is_object()) << word;
+    EXPECT_NE(out["graph"]["error"].get<std::string>().find(word), std::string::npos);
+  }
+}
+
 TEST(Cli, PromptsLongerThanTheContextAreRefusedWithBothNumbers) {
   expect_failure(winnow({"run", kTiny, "--prompt", "one two three four five six seven", "--context", "8"}), 2,
                  {"tokens", "8"});
