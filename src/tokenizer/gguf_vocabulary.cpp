@@ -81,7 +81,7 @@ Status read_tokens(const gguf::Metadata& metadata, Vocabulary& out) {
     // Control and user-defined tokens stand literally in the file, and so does an ordinary one that leaves the
     // alphabet.
     auto bytes = out.kinds[id] == TokenKind::ordinary ? bytes_from_alphabet(text) : std::nullopt;
-    out.bytes[id] = bytes ? std::move(*bytes) : text;
+    out.bytes[id] = std::move(bytes).value_or(text);
   }
   return {};
 }
