@@ -182,8 +182,10 @@ std::string graph_text(const Inspection& in) {
   add_list(text, "Wrong", report.wrong_shape);
   add_list(text, "Unused: nothing reads them", report.unused);
   add_list(text, "Left aside: MTP (next-token prediction) layers", report.mtp);
-  return text + (report.complete() ? "Complete: every tensor that the graph needs is here.\n"
-                                   : "INCOMPLETE: this file cannot be run.\n");
+  if (!report.complete()) return text + "INCOMPLETE: this file cannot be run.\n";
+  const int64_t missing = in.checkpoint.missing_bytes();
+  if (missing > 0) return text + concat("Complete in names and shapes, but ", missing, " bytes of data are missing.\n");
+  return text + "Complete: every tensor that the graph needs is here.\n";
 }
 
 std::string as_text(const Inspection& in, bool summary) {
