@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/concat.hpp"
 
@@ -111,8 +112,11 @@ class Comparison {
     const double want = want_.out[static_cast<std::size_t>(i)];
     const double distance = std::abs(got_.out[static_cast<std::size_t>(i)] - want);
     if (!std::isfinite(want) || distance == 0) return 0;
-    const double allowed = (tolerance_.relative + slack) * std::abs(want) + (tolerance_.of_rms + slack) * rms;
-    return allowed > 0 ? distance / allowed : HUGE_VAL;
+    // What lies below the smallest normal float may come out as zero.
+    constexpr double kSmallest = std::numeric_limits<float>::min();
+    const double allowed =
+        (tolerance_.relative + slack) * std::abs(want) + (tolerance_.of_rms + slack) * rms + kSmallest;
+    return distance / allowed;
   }
 
   const AttentionShape& shape_;

@@ -340,6 +340,70 @@ TEST(Mutation, WrongBytesOfACacheWriterFail) {
             "");
 }
 
+// The merge as a kernel computes it: float, base-2 exponentials of rounded arguments. `lost` leaves one part out.
+class FloatMerge : public Target {
+ public:
+  explicit FloatMerge(int32_t lost = -1) : lost_(lost) {}
+  [[nodiscard]] std::string name() const override { return "merge in float"; }
+  Outcome run(const MergeProblem& p, const MergeBuffers& b, Image&) override {
+    for (int64_t t = 0; t < p.tokens; ++t) {
+      for (int64_t h = 0; h < p.q_heads; ++h) merge_row(p, b, t, h);
+    }
+    return ran();
+  }
+
+ private:
+  static float exp_of(float x) { return std::exp2(x * 1.44269504f); }
+  void merge_row(const MergeProblem& p, const MergeBuffers& b, int64_t t, int64_t h) const {
+    const auto lse_of = [&](int32_t part) {
+      return part == lost_ ? -std::numeric_limits<float>::infinity() : b.part_lse(part, t, h);
+    };
+    float top = -std::numeric_limits<float>::infinity(), sum = 0;
+    for (int32_t part = 0; part < p.parts; ++part) top = std::max(top, lse_of(part));
+    std::vector<float> weight(static_cast<std::size_t>(p.parts), 0.0f);
+    for (int32_t part = 0; part < p.parts && std::isfinite(top); ++part) {
+      sum += weight[static_cast<std::size_t>(part)] = exp_of(lse_of(part) - top);
+    }
+    const float lse = sum > 0 ? top + std::log(sum) : top;
+    float factor = sum > 0 ? 1 / sum : 0;
+    if (!b.sink.empty()) factor /= 1 + exp_of(b.sink(h) - lse);
+    for (int64_t d = 0; d < p.d_v; ++d) {
+      float out = 0;
+      for (int32_t part = 0; part < p.parts; ++part) {
+        const float w = weight[static_cast<std::size_t>(part)];
+        if (w > 0) out += w * factor * b.part_out(part, t, h, d);
+      }
+      store_element(b.out, p.out_type, t * b.out.token_stride + h * b.out.head_stride + d, sum > 0 ? out : 0.0f);
+    }
+    if (!b.lse.empty()) b.lse(t, h) = lse;
+  }
+  int32_t lost_;
+};
+
+TEST(Merge, FloatPassesWhereResultsLeaveItsRange) {
+  for (const char* sink : {"none", "per_head", "pos_inf", "neg_inf"}) {
+    for (const char* out : {"f32", "bf16"}) {
+      const std::string line =
+          concat("merge parts=5 tokens=40 heads=64 d_v=128 lse_spread=50 parts_empty=some sink=", sink, " out=", out);
+      auto built = build_case(spec_of(line));
+      ASSERT_TRUE(built.ok()) << built.status().message();
+      FloatMerge target;
+      EXPECT_EQ((*built)->run(target).kind, Outcome::Kind::ran);
+      EXPECT_EQ((*built)->judge(target), "") << line;
+    }
+  }
+}
+
+TEST(Mutation, LosingOnePartOfAMergeFails) {
+  for (const char* spread : {"1", "5", "50"}) {
+    auto built = build_case(spec_of(concat("merge parts=5 tokens=4 heads=8 lse_spread=", spread)));
+    ASSERT_TRUE(built.ok()) << built.status().message();
+    FloatMerge target(2);
+    EXPECT_EQ((*built)->run(target).kind, Outcome::Kind::ran);
+    EXPECT_NE((*built)->judge(target), "") << spread;
+  }
+}
+
 TEST(Cases, ACommaListGivesEveryCombination) {
   const auto cases = parse_cases("# nothing\n\nmla heads=1,2 topk=3,4,5 rows=f32 # three\nwrite slow tokens=1\n", "f");
   ASSERT_TRUE(cases.ok()) << cases.status().message();

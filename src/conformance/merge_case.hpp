@@ -19,6 +19,10 @@ class MergeCase final : public Case {
  protected:
   Outcome run_on(Target& target) override { return target.run(problem, buffers, image_); }
   std::string compare(const Target& target) override;
+
+ private:
+  // [tokens, q_heads] how far apart the logarithms are whose differences go into exp.
+  [[nodiscard]] std::vector<double> distances() const;
 };
 
 }  // namespace winnow::conformance
