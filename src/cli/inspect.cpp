@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // winnow inspect: metadata, tensors, and what the graph of the model lacks or does not use. Reads headers only.
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "cli/exit_status.hpp"
 #include "cli/options.hpp"
 #include "cli/output.hpp"
+#include "core/text.hpp"
 #include "formats/json.hpp"
 #include "models/config.hpp"
 #include "models/tensors.hpp"
@@ -55,15 +55,6 @@ std::string dims_of(const TensorInfo& tensor) {
   for (int32_t i = 0; i < tensor.rank; ++i) text += concat(i > 0 ? ", " : "", tensor.dims[static_cast<std::size_t>(i)]);
   return text + "]";
 }
-
-std::string gigabytes(int64_t bytes) {
-  char text[48];
-  const bool small = bytes < 1'000'000'000;
-  std::snprintf(text, sizeof(text), small ? "%.1f MB" : "%.1f GB", static_cast<double>(bytes) / (small ? 1e6 : 1e9));
-  return text;
-}
-
-// Metadata ------------------------------------------------------------------------------------------------------------
 
 json scalar_json(const gguf::Value& value) {
   return std::visit(
@@ -118,16 +109,15 @@ std::string value_text(const gguf::Value& value) {
   return concat("[", count, "] ", text, cut ? " ..." : "");
 }
 
-// Text ----------------------------------------------------------------------------------------------------------------
-
 std::string files_text(const Checkpoint& checkpoint) {
   std::string text = concat(checkpoint.path, ": ", checkpoint.format == ContainerFormat::gguf ? "GGUF" : "safetensors",
                             ", ", checkpoint.files.size(), checkpoint.files.size() == 1 ? " file, " : " files, ",
                             checkpoint.tensors.size(), " tensors\n");
   for (const CheckpointFile& file : checkpoint.files) {
-    text += concat("  ", file.path, "  ", gigabytes(file.bytes));
+    text += concat("  ", file.path, "  ", short_bytes(file.bytes));
     if (file.wanted_bytes > file.bytes) {
-      text += concat(" of ", gigabytes(file.wanted_bytes), " (", file.wanted_bytes - file.bytes, " bytes are missing)");
+      text +=
+          concat(" of ", short_bytes(file.wanted_bytes), " (", file.wanted_bytes - file.bytes, " bytes are missing)");
     }
     text += "\n";
   }
@@ -150,7 +140,7 @@ std::map<std::string, TypeTotal> totals_of(const Checkpoint& checkpoint) {
 std::string tensors_text(const Checkpoint& checkpoint, bool summary) {
   std::string text = "\nTensors by type\n";
   for (const auto& [type, total] : totals_of(checkpoint)) {
-    text += concat("  ", type, ": ", total.tensors, " tensors, ", gigabytes(total.bytes), "\n");
+    text += concat("  ", type, ": ", total.tensors, " tensors, ", short_bytes(total.bytes), "\n");
   }
   if (summary) return text;
   text += "\nTensors (contiguous dimension first)\n";
@@ -177,7 +167,7 @@ std::string graph_text(const Inspection& in) {
                    " layers, topk ", config.index_topk);
   }
   text += concat(", context ", config.context, "\n  needs ", report.needed.size(), " tensors; here are ",
-                 gigabytes(report.needed_bytes), " of them\n");
+                 short_bytes(report.needed_bytes), " of them\n");
   add_list(text, "Missing: the graph needs them", report.missing);
   add_list(text, "Wrong", report.wrong_shape);
   add_list(text, "Unused: nothing reads them", report.unused);
@@ -198,8 +188,6 @@ std::string as_text(const Inspection& in, bool summary) {
   }
   return text + tensors_text(in.checkpoint, summary) + graph_text(in);
 }
-
-// JSON ----------------------------------------------------------------------------------------------------------------
 
 json graph_json(const Inspection& in) {
   if (!in.graph.ok()) return {{"error", in.graph.message()}};
