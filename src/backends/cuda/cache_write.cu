@@ -239,6 +239,7 @@ __global__ void __launch_bounds__(WriteShape::kThreads) row_gather(const __grid_
   const uint8_t* row = p.data;
   if (valid) row += (slot / p.page_size) * p.page_stride + (slot % p.page_size) * p.row_stride;
   float* out = p.out + blockIdx.x * p.out_stride;
+#pragma unroll 1  // unrolled, ptxas spills on sm_80 to keep 32 registers
   for (int32_t d = static_cast<int32_t>(threadIdx.x); d < p.d_nope + p.d_rope; d += WriteShape::kThreads) {
     float value = 0;
     if (valid && d >= p.d_nope) {
