@@ -58,10 +58,10 @@ class CpuOps final : public Ops {
     return buffers_.back().data();
   }
   void upload(std::byte* device, const void* host, int64_t bytes) override {
-    std::memcpy(device, host, static_cast<std::size_t>(bytes));
+    if (bytes > 0) std::memcpy(device, host, static_cast<std::size_t>(bytes));  // no bytes may come from null
   }
   void download(void* host, const std::byte* device, int64_t bytes) override {
-    std::memcpy(host, device, static_cast<std::size_t>(bytes));
+    if (bytes > 0) std::memcpy(host, device, static_cast<std::size_t>(bytes));
   }
 
   Result<Matrix> resident(const Matrix& host) override { return host; }
