@@ -63,6 +63,7 @@ void add_select(Table& table) {
 void add_write(Table& table) {
   table["cache_write"] = {cuda::WriteShape::kThreads, 0};
   table["row_gather"] = {cuda::WriteShape::kThreads, 0};
+  table["merge_parts"] = {cuda::MergeShape::kWarps * 32, 0};
 }
 
 }  // namespace

@@ -7,13 +7,14 @@
 
 #include <cstdint>
 
+#include "backends/cuda/cache_write_admit.hpp"
 #include "core/checked.hpp"
 #include "kernels/entry_points.hpp"
 
 namespace winnow::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = MergeShape::kWarps;
 constexpr int kSlice = 512;  // elements of d_v that a warp keeps in registers, 16 a lane
 
 struct MergeParams {
