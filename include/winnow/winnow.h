@@ -250,8 +250,9 @@ WINNOW_EXPORT winnow_status winnow_index_select_admits(const winnow_select_probl
 WINNOW_EXPORT winnow_status winnow_cache_write_admits(const winnow_write_problem* problem,
                                                       const winnow_device_info* device, winnow_verdict* verdict);
 
-/* Bytes of workspace that the problem needs on the current device. The need never shrinks when tokens, topk or max_len
- * grow, so the largest problem's workspace serves all. */
+/* Bytes of workspace that serve this problem on the current device, and the same one with fewer tokens: ask once for
+ * the largest batch. A call checks against the need of its own size, which is what a verdict's launch.workspace_bytes
+ * says. */
 WINNOW_EXPORT winnow_status winnow_sparse_mla_workspace(const winnow_mla_problem* problem, int64_t* bytes);
 WINNOW_EXPORT winnow_status winnow_index_select_workspace(const winnow_select_problem* problem, int64_t* bytes);
 

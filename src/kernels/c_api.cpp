@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI of the kernel library (include/winnow/winnow.h, section 2). Every call: read the versioned structs, check
 // sizes and pointers, ask the predicate, launch. Exceptions stop here.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <exception>
@@ -10,6 +11,7 @@
 
 #include <cuda_runtime.h>
 
+#include "backends/cuda/mla_admit.hpp"
 #include "core/checked.hpp"
 #include "kernels/c_structs.hpp"
 #include "kernels/cuda_status.hpp"
@@ -138,6 +140,19 @@ Status workspace_of(const Problem* problem, int64_t* bytes, const char* operatio
   return {};
 }
 
+// Few tokens are split over more CTAs than many, so their partial results can be the larger ones. Above this many
+// tokens no list is split on a device of up to 188 SMs (8 heads on 108 SMs: the last at 5,292).
+constexpr int32_t kSplitTokens = 8192;
+
+int64_t most_workspace_below(SparseMlaProblem problem, const DeviceInfo& device) {
+  int64_t most = 0;
+  const int32_t tokens = std::min(problem.tokens, kSplitTokens);
+  for (problem.tokens = 1; problem.tokens < tokens; ++problem.tokens) {
+    most = std::max(most, cuda::plan_mla(problem, device).workspace_bytes);
+  }
+  return most;
+}
+
 // An operation with a predicate: structs, rules, verdict, workspace, launch.
 template <class Problem, class Buffers, class Admits, class Run>
 Status launch(const Problem* problem, const Buffers* buffers, const winnow_execution* execution, const char* operation,
@@ -202,7 +217,13 @@ winnow_status winnow_cache_write_admits(const winnow_write_problem* problem, con
 }
 
 winnow_status winnow_sparse_mla_workspace(const winnow_mla_problem* problem, int64_t* bytes) {
-  return guarded([&] { return workspace_of(problem, bytes, "sparse_mla", cuda::admits_mla); });
+  return guarded([&]() -> Status {
+    WINNOW_TRY(workspace_of(problem, bytes, "sparse_mla", cuda::admits_mla));
+    WINNOW_TRY_ASSIGN(const winnow_mla_problem from, read_struct(problem, "problem"));
+    WINNOW_TRY_ASSIGN(const DeviceInfo* device, current_device());
+    *bytes = std::max(*bytes, most_workspace_below(problem_of(from), *device));
+    return {};
+  });
 }
 
 winnow_status winnow_index_select_workspace(const winnow_select_problem* problem, int64_t* bytes) {
