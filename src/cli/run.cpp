@@ -108,6 +108,7 @@ int chat(const RunArguments& arguments, Generation& generation) {
   if (const Status loaded = generation.load(0); !loaded.ok()) return fail_with(&generation, loaded);
   std::string line = arguments.prompt;
   Finish finish = Finish::running;
+  int last = kOk;  // exit status of the last line
   while (!line.empty() || read_line(line)) {
     if (const Status text = utf8::check(line).in("this line"); !text.ok()) {
       print_error(concat("winnow run: ", text.message(), "\n"));
@@ -119,14 +120,20 @@ int chat(const RunArguments& arguments, Generation& generation) {
     const Result<std::vector<int32_t>> prompt = generation.encode(turns);
     if (!prompt.ok()) return fail("run", prompt.status());
     const Result<Generation::Answer> answer = generation.answer(*prompt, arguments.sampling);
-    if (!answer.ok()) return fail("run", answer.status());
+    if (!answer.ok()) {
+      last = fail("run", answer.status());
+      if (answer.status().code() != StatusCode::invalid_argument) return last;
+      turns.pop_back();  // too long for the context, say: the conversation goes on without this line
+      continue;
+    }
+    last = kOk;
     finish = answer->finish;
     if (answer->output_closed || finish == Finish::cancelled) return status_of(*answer);
     turns.push_back({Turn::Role::assistant, answer->text});
     document.clear();
   }
   if (!arguments.quiet && finish != Finish::running) print_error("\n" + generation.statistics(finish));
-  return interrupted() ? kInterrupted : kOk;
+  return interrupted() ? kInterrupted : last;
 }
 
 int run_command(const RunArguments& arguments) {

@@ -331,6 +331,17 @@ TEST(Cli, ChatReadsLinesUntilExit) {
   EXPECT_EQ(winnow({"run", kTiny, "--chat"}, {.input = ""}).status, 0);
 }
 
+TEST(Cli, ChatGoesOnAfterALineThatIsTooLong) {
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += "word ";
+  const Ran ran = winnow({"run", kTiny, "--chat", "--context", "64", "--max-tokens", "4", "--quiet"},
+                         {.input = words + "\nHello\n/exit\n"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.err.find("context"), std::string::npos) << ran.err;
+  EXPECT_FALSE(ran.out.empty());
+  EXPECT_EQ(winnow({"run", kTiny, "--chat", "--context", "64"}, {.input = words + "\n"}).status, 2);
+}
+
 TEST(Cli, AnInterruptEndsTheAnswerCleanly) {
   const Ran ran =
       winnow({"run", kTiny, "--raw", "--prompt", "def main():\n", "--max-tokens", "6000", "--context", "8000"},
