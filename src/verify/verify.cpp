@@ -58,7 +58,8 @@ Status check_fit(const ModelConfig& config, const Golden& golden) {
       const int64_t layers = selection.by_layer ? config.layers : config.full_layers();
       if (selection.index < layers) continue;
       return error(StatusCode::corrupt_data, "golden ", input.name, " has a selection of ",
-                   selection.by_layer ? "layer " : "full layer ", selection.index, ", the model has ", layers);
+                   selection.by_layer ? "layer " : "full layer ", selection.index, ", the model has ", layers,
+                   ", counted from 0; is it the golden of another model?");
     }
   }
   for (const GoldenGeneration& generation : golden.generations) {
