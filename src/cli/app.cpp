@@ -24,8 +24,13 @@ constexpr const char* kFooter =
 int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   std::string command = "winnow";
   for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
-  print_error(
-      concat(command, ": ", printable(e.what()), "\nRun `", command, " --help` for its options and examples.\n"));
+  const bool unknown = app.get_subcommands().empty() && app.remaining_size() > 0;
+  std::string what = e.what();
+  if (unknown) {  // not "A subcommand is required", which CLI11 says first
+    const std::string word = app.remaining().front();
+    what = concat("there is no ", word[0] == '-' ? "option " : "command ", word);
+  }
+  print_error(concat(command, ": ", printable(what), "\nRun `", command, " --help` for its options and examples.\n"));
   return kUsage;
 }
 
@@ -64,9 +69,7 @@ int run_program(int argc, char** argv) {
   try {
     app->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* shown = app.get();
-    while (!shown->get_subcommands().empty()) shown = shown->get_subcommands().front();
-    return write_out(shown->help()) ? kOk : kFailure;
+    return write_out(app->help()) ? kOk : kFailure;  // of the sub-command, when there is one
   } catch (const CLI::CallForVersion& e) {
     return write_out(concat(e.what(), "\n")) ? kOk : kFailure;
   } catch (const CLI::ParseError& e) {

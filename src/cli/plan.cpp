@@ -52,6 +52,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_attention(*sub, arguments->choice);
   add_plugins(*sub, arguments->choice.plugins);
   add_json(*sub, arguments->json);
+  sub->footer(std::string());  // not winnow's own, which a sub-command inherits
   sub->footer([] {
     return "\nReads no tensor data: the first bytes of a file are enough. Exit status 0 only when the model can run, 3 "
            "when not.\n\nDevices by name: " +
@@ -60,7 +61,7 @@ void add_plan(CLI::App& app, Action& action) {
            "  winnow plan model.gguf\n"
            "  winnow plan model-00001-of-00009.gguf --device \"8x rtx-pro-6000\" --context 131072\n"
            "  winnow plan model.gguf --device \"cpu:64 cores, 512 GB, 400 GB/s\"\n"
-           "  winnow plan model.gguf --device h200 --cache fp8 --json | jq .largest_context\n";
+           "  winnow plan model.gguf --device h200 --cache fp8 --json | jq .context.largest_of_one_sequence\n";
   });
   sub->callback([arguments, &action] { action = [arguments] { return plan_command(*arguments); }; });
 }
