@@ -43,7 +43,7 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("plan", "Say what will run on a device, what fits and how fast, from headers");
   const auto arguments = std::make_shared<PlanArguments>();
   add_model(*sub, arguments->choice.model);
-  add_device(*sub, arguments->choice.device, "this (default), a name, a number of it, or a description");
+  add_device(*sub, arguments->choice.device, "this (default), a name (h200), several (\"8x h200\") or a described CPU");
   add_context(*sub, arguments->choice);
   sub->add_option("--sequences", arguments->sequences, "Sequences side by side, each with the whole context")
       ->type_name("N")
