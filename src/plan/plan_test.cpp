@@ -147,7 +147,7 @@ TEST(Plan, AGpuShowsItsKernelsAndSaysWhatThisVersionLacks) {
   EXPECT_STREQ(plan.path.step("decode attention").chosen->name, "cuda.sm80");
   EXPECT_GT(plan.path.step("decode attention").launch.shared_bytes, 0);
   EXPECT_LE(plan.path.step("decode attention").launch.shared_bytes, 99 * 1024);
-  EXPECT_TRUE(says(plan.refusals, "cuda.sm80: wants to be in this build"));
+  EXPECT_TRUE(says(plan.refusals, "cuda.sm80 is not built into this program"));
   EXPECT_TRUE(says(plan.refusals, "operations: the forward pass"));
   EXPECT_TRUE(says(plan.remedies, "a CPU with at least"));
   const std::string proof = proof_of_refusal(plan);

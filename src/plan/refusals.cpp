@@ -38,7 +38,7 @@ void refuse_absent(Plan& plan) {
     if (step.chosen == nullptr || step.chosen->built) continue;
     if (std::find(named.begin(), named.end(), step.chosen) != named.end()) continue;
     named.push_back(step.chosen);
-    plan.refusals.push_back(concat(step.chosen->name, ": wants to be in this build, is ", step.chosen->why_absent));
+    plan.refusals.push_back(concat(step.chosen->name, " is ", step.chosen->why_absent));
   }
 }
 

@@ -100,7 +100,7 @@ Verdict consider(const Backend& row, const Operation& operation, const Attention
     return verdict;
   }
   if (operation.offered(row)) verdict = operation.ask(row, path.needs, path.device);
-  if (!row.built && !path.ignore_absence) verdict.need(false, "built", "yes", row.why_absent);
+  if (!row.built && !path.ignore_absence) verdict.need(false, "built", "yes", concat("no: ", row.why_absent));
   if (!operation.offered(row))
     verdict.need(false, "operation", operation.name, "nothing, this build knows its name only");
   return verdict;

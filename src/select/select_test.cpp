@@ -134,7 +134,7 @@ TEST(Select, ExplanationNamesEveryRowWithItsState) {
       << text;
   EXPECT_NE(text.find("  decode attention, 1 token\n"
                       "    refused  cuda.special   sm: wants 120, has 80; q_heads: wants a multiple of 32, has 80\n"
-                      "    refused  cuda.absent    built: wants yes, has not built (SOME_OPTION is OFF)\n"
+                      "    refused  cuda.absent    built: wants yes, has no: not built (SOME_OPTION is OFF)\n"
                       "    chosen   cuda.portable  first admitted; 32 heads per block, 24 rows per tile, 2 stages, "
                       "3 splits, 61 KB shared memory\n"
                       "  every operation\n"
