@@ -14,7 +14,8 @@
 //   topk_len < 0 or > topk   clamped to [0, topk]
 //   sink -inf / +inf         no sink / out = 0; an empty row stays 0
 //   NaN or inf in q          affects that token and head only
-// No element of out or lse is left as it was. The caller owns all memory; a backend allocates none.
+// No element of out or lse is left as it was. The caller owns all memory that it names; a backend
+// allocates no device memory. The CPU backends keep small scratch per thread, which grows with a problem's sizes.
 #pragma once
 
 #include <cstdint>
