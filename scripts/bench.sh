@@ -15,7 +15,7 @@ excerpt=$(mktemp --suffix=.txt)
 trap 'rm -f "$statistics" "$excerpt"' EXIT
 head -c 3000 "$document" >"$excerpt"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+say() { printf '\n%s\n' "$*"; }
 
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg)"
 echo "commit:  $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
@@ -32,7 +32,7 @@ run() {
   local label=$1
   shift
   say "$label"
-  echo "\$ winnow run $model $*"
+  echo "\$ winnow run $model ${*//$excerpt/FIRST_3000_BYTES_OF_THE_DOCUMENT}"
   if [ -x /usr/bin/time ]; then
     /usr/bin/time -f 'peak %M KB' "$bin/winnow" run "$model" "$@" 2>"$statistics" >/dev/null
   else
