@@ -132,6 +132,7 @@ std::vector<int32_t> select_positions(const IndexSelectProblem& p, const IndexSe
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
   if (last - first <= p.topk) return positions;
   std::vector<uint64_t> keys;
+  keys.reserve(positions.size());
   for (int32_t position : positions) keys.push_back(topk_key(index_score(p, b, token, position), position));
   std::sort(keys.begin(), keys.end());
   positions.resize(static_cast<std::size_t>(p.topk));
