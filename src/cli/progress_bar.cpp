@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <string>
 
 #include "cli/output.hpp"
@@ -40,7 +41,7 @@ void write_raw(const std::string& text) {
 std::string picture(const Bar& b, int64_t done, int64_t total, std::string_view unit, double elapsed) {
   const double share = static_cast<double>(done) / static_cast<double>(total);
   const int filled = static_cast<int>(share * kBarWidth);
-  const int64_t left = done > 0 ? static_cast<int64_t>(elapsed / share - elapsed + 0.5) : 0;
+  const int64_t left = done > 0 ? std::llround(elapsed / share - elapsed) : 0;
   return concat("\r\x1b[K", b.what, " [", std::string(static_cast<std::size_t>(filled), '#'),
                 std::string(static_cast<std::size_t>(kBarWidth - filled), '.'), "] ", done, "/", total, " ", unit,
                 done > 0 ? concat(", ", left, " s left") : "");

@@ -156,7 +156,7 @@ class Writer : public OracleTarget {
  public:
   explicit Writer(std::function<void(const SparseMlaBuffers&, Image&)> after) : after_(std::move(after)) {}
   Outcome run(const SparseMlaProblem& p, const SparseMlaBuffers& b, Image& image) override {
-    const Outcome outcome = OracleTarget::run(p, b, image);
+    Outcome outcome = OracleTarget::run(p, b, image);
     after_(b, image);
     return outcome;
   }

@@ -140,7 +140,7 @@ std::string WriteCase::compare_key(int64_t token, int64_t slot) {
   std::byte* got = buffers.key_cache.data;
   const std::byte* want = expected_keys.data();
   std::string found = compare_elements("key", token, got + first, want + first, type, problem.index_dim);
-  std::memcpy(got + first, want + first, static_cast<std::size_t>(problem.index_dim * bytes_of(type)));
+  std::memcpy(got + first, want + first, static_cast<std::size_t>(problem.index_dim) * bytes_of(type));
   if (problem.keys != KeyFormat::fp8) return found;
   if (found.empty()) found = compare_elements("key scale", token, got + scale, want + scale, DType::f32, 1);
   std::memcpy(got + scale, want + scale, 4);

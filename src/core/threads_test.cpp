@@ -71,6 +71,7 @@ TEST_F(TeamTest, SeveralCallersAtOnce) {
   set_threads(3);
   std::atomic<int64_t> sum{0};
   std::vector<std::thread> callers;
+  callers.reserve(4);
   for (int c = 0; c < 4; ++c) {
     callers.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {

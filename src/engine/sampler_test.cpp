@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -95,8 +96,8 @@ TEST(SamplerTest, TheSeedDecidesAndDrawsAreCounted) {
   const std::vector<float> logits(50, 0.0f);
   const auto text = [&](uint64_t seed) {
     Sampler sampler({.temperature = 1, .seed = seed});
-    std::vector<int32_t> ids;
-    for (int i = 0; i < 30; ++i) ids.push_back(sampler.sample(logits, {}));
+    std::vector<int32_t> ids(30);
+    for (int32_t& id : ids) id = sampler.sample(logits, {});
     return ids;
   };
   EXPECT_EQ(text(1), text(1));
@@ -126,8 +127,8 @@ TEST(UniformTest, IsFixedAndInRange) {
 TEST(SamplerTest, AnyOptionsGiveATokenThatWasAllowed) {
   EXPECT_TRUE(rc::check("sampled tokens exist and top_k holds", [] {
     const auto raw = *rc::gen::nonEmpty<std::vector<int>>();
-    std::vector<float> logits;
-    for (int v : raw) logits.push_back(static_cast<float>(v % 50));
+    std::vector<float> logits(raw.size());
+    std::transform(raw.begin(), raw.end(), logits.begin(), [](int v) { return static_cast<float>(v % 50); });
     SamplingOptions options;
     options.temperature = static_cast<float>(*rc::gen::inRange(1, 300)) / 100;
     options.top_k = *rc::gen::inRange(0, 10);

@@ -29,7 +29,7 @@ std::string StopFilter::push(std::string_view text) {
     end = at + stop.size();
   }
   stopped_ = end != std::string::npos;
-  const std::string certain = held_.substr(0, stopped_ ? begin : held_.size() - hold);
+  std::string certain = held_.substr(0, stopped_ ? begin : held_.size() - hold);
   held_.erase(0, stopped_ ? held_.size() : certain.size());
   return certain;
 }

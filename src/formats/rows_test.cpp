@@ -26,7 +26,7 @@ TEST(Rows, Fp8BlocksAtTheEdges) {
   for (int r = 0; r < 130; ++r) {
     for (int c = 0; c < 200; ++c) {
       const float scale = scales[(r >= 128 ? 2 : 0) + (c >= 128 ? 1 : 0)];
-      const auto i = static_cast<std::size_t>(r * 200 + c);
+      const auto i = static_cast<std::size_t>(r) * 200 + static_cast<std::size_t>(c);
       ASSERT_EQ(out[i], to_float(e4m3{codes[i]}) * scale) << r << ", " << c;
     }
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <initializer_list>
 
 #include <cstdint>
 #include <filesystem>
@@ -111,11 +112,10 @@ inline std::string raw_file(std::string json, const std::string& data = "") {
 }  // namespace winnow
 
 // The status is a failure whose message contains each of the given texts.
-#define EXPECT_FAILS(status, ...)                                                                                      \
-  do {                                                                                                                 \
-    const ::winnow::Status failed_ = (status);                                                                         \
-    EXPECT_FALSE(failed_.ok()) << "wanted a failure";                                                                  \
-    for (const std::string wanted_ : {__VA_ARGS__}) {                                                                  \
-      EXPECT_NE(failed_.message().find(wanted_), std::string::npos) << wanted_ << " is not in: " << failed_.message(); \
-    }                                                                                                                  \
-  } while (false)
+#define EXPECT_FAILS(status, ...)                                                                              \
+  [](const ::winnow::Status& failed, std::initializer_list<std::string> wanted) {                              \
+    EXPECT_FALSE(failed.ok()) << "wanted a failure";                                                           \
+    for (const std::string& text : wanted) {                                                                   \
+      EXPECT_NE(failed.message().find(text), std::string::npos) << text << " is not in: " << failed.message(); \
+    }                                                                                                          \
+  }((status), {__VA_ARGS__})

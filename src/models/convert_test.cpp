@@ -181,7 +181,7 @@ TEST_F(Convert, KvBIsSplitAndItsKeysTransposed) {
   EXPECT_EQ(gguf.find("blk.1.attn_k_b.weight")->dims, (std::array<int64_t, 4>{kNope, kLatent, kHeads, 1}));
   EXPECT_EQ(gguf.find("blk.1.attn_v_b.weight")->dims, (std::array<int64_t, 4>{kLatent, kV, kHeads, 1}));
   for (int h = 0; h < kHeads; ++h) {
-    for (int l = 0; l < kLatent; ++l) {
+    for (int64_t l = 0; l < kLatent; ++l) {
       const auto row = [&](int r) { return both[static_cast<std::size_t>((h * (kNope + kV) + r) * kLatent + l)]; };
       for (int n = 0; n < kNope; ++n) ASSERT_EQ(k[static_cast<std::size_t>((h * kLatent + l) * kNope + n)], row(n));
       for (int i = 0; i < kV; ++i) ASSERT_EQ(v[static_cast<std::size_t>((h * kV + i) * kLatent + l)], row(kNope + i));

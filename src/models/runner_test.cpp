@@ -3,6 +3,7 @@
 // everything is selected, damage is reported where it appears. Agreement with references stands in tests/models.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -92,7 +93,8 @@ struct Bench {
 int64_t different(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return -1;
   int64_t count = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) count += std::memcmp(&a[i], &b[i], sizeof(float)) != 0 ? 1 : 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    count += std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]) ? 1 : 0;
   return count;
 }
 

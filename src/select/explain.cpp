@@ -176,7 +176,7 @@ std::string describe(const LaunchFacts& launch) {
   if (launch.splits > 1 || launch.stages > 0) parts.push_back(plural(launch.splits, "split"));
   if (launch.shared_bytes > 0) parts.push_back(kilobytes(launch.shared_bytes) + " shared memory");
   if (launch.workspace_bytes > 0) parts.push_back(kilobytes(launch.workspace_bytes) + " workspace");
-  const std::string facts = join(parts, ", ");
+  std::string facts = join(parts, ", ");
   if (launch.note.empty()) return facts;
   return facts.empty() ? launch.note : concat(facts, " (", launch.note, ")");
 }

@@ -9,6 +9,7 @@ namespace {
 
 std::vector<std::string> all_bytes() {
   std::vector<std::string> tokens;
+  tokens.reserve(256);
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   return tokens;
 }
@@ -114,6 +115,7 @@ TEST(Bpe, AgreesWithTheDefinition) {
         RC_ASSERT(rebuilt.ok());
         std::vector<int32_t> ids;
         RC_ASSERT(rebuilt->encode(piece, ids).ok());
+        got.reserve(ids.size());
         for (int32_t id : ids) got.push_back(tokens[static_cast<std::size_t>(id)]);
         RC_ASSERT(got == by_definition(merges, piece));
       }));

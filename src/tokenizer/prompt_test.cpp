@@ -8,8 +8,6 @@
 namespace winnow {
 namespace {
 
-using test::Small;
-
 const std::vector<std::string> kGlmTokens = {"<|endoftext|>", "[gMASK]",       "<sop>",          "<|system|>",
                                              "<|user|>",      "<|assistant|>", "<|observation|>"};
 const std::vector<std::string> kDeepSeekTokens = {"<\uff5cbegin\u2581of\u2581sentence\uff5c>",

@@ -134,6 +134,7 @@ TEST(Tokenizer, SeveralThreadsMayEncode) {
   const auto expected = *tiny.encode("The SELECT statement", Special::parse);
   std::vector<std::thread> threads;
   std::array<bool, 4> same{};
+  threads.reserve(same.size());
   for (bool& result : same) {
     threads.emplace_back([&] {
       bool ok = true;

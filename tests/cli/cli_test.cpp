@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/concat.hpp"
 #include "damaged_model.hpp"
 #include "formats/gguf/writer.hpp"
 #include "process.hpp"
@@ -404,7 +405,7 @@ TEST(CliDemo, FactsOfTheManualAreFound) {
     const Ran ran = winnow({"run", kTiny, "--file", kManual, "--prompt",
                             "What is the access code for the " + name + "?", "--max-tokens", "32", "--quiet"});
     EXPECT_EQ(ran.status, 0) << ran.err;
-    EXPECT_EQ(ran.out, "The access code for the " + name + " is " + code + ".\n");
+    EXPECT_EQ(ran.out, concat("The access code for the ", name, " is ", code, ".\n"));
   }
 }
 

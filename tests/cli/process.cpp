@@ -46,6 +46,7 @@ struct Pipe {
     ::dup2(out.write, STDOUT_FILENO);
   }
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   ::execv(argv[0], argv.data());

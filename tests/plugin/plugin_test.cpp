@@ -111,11 +111,11 @@ Case make_case() {
   constexpr int kPages = 4;
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
-  c.q.resize(static_cast<std::size_t>(p.tokens * p.q_heads * p.d_qk()));
+  c.q.resize(static_cast<std::size_t>(int64_t{p.tokens} * p.q_heads * p.d_qk()));
   for (float& x : c.q) x = normal(random);
   for (int i = 0; i < kPages * p.page_size * p.d_qk(); ++i) c.rows.push_back(to_bf16(normal(random)));
-  c.out.assign(static_cast<std::size_t>(p.tokens * p.q_heads * p.d_v), NAN);
-  c.lse.assign(static_cast<std::size_t>(p.tokens * p.q_heads), NAN);
+  c.out.assign(static_cast<std::size_t>(int64_t{p.tokens} * p.q_heads * p.d_v), NAN);
+  c.lse.assign(static_cast<std::size_t>(int64_t{p.tokens} * p.q_heads), NAN);
   c.sink = {0.5f, -INFINITY, 2.0f, 0.0f};
   c.slots = {3,  -1, 19, 3,  0,  20, INT32_MIN, 7,  11,  // a duplicate, holes, one beyond the end
              -1, -1, -1, -1, -1, -1, -1,        -1, -1,  // nothing

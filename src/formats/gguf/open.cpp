@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "formats/gguf/header.hpp"
 #include "formats/mapped_file.hpp"
@@ -71,6 +73,7 @@ Status check_total(const Checkpoint& checkpoint) {
                ", but the shards hold ", found, " tensors; files of two models were mixed");
 }
 
+// Every shard of a model in the order of their numbers; `given` is the one that was named, read already.
 Status read_split(Checkpoint& checkpoint, Shard given, int64_t count) {
   const auto name = shard_of_name(given.path);
   if (!name) {
@@ -79,11 +82,12 @@ Status read_split(Checkpoint& checkpoint, Shard given, int64_t count) {
                  "give it back the name it was published under");
   }
   if (name->count != count) return check_member(given, name->number - 1, name->count);
+  std::optional<Shard> read_already = std::move(given);
   for (int64_t i = 0; i < count; ++i) {
     const std::string path = name->path(i + 1);
     if (i + 1 == name->number) {
-      WINNOW_TRY(check_member(given, i, count));
-      take(checkpoint, std::move(given));
+      WINNOW_TRY(check_member(*read_already, i, count));
+      take(checkpoint, *std::exchange(read_already, std::nullopt));
       continue;
     }
     std::error_code failed;

@@ -86,6 +86,7 @@ TEST_F(CpuOpsTest, RopeAnglesAreFloat32) {
 TEST_F(CpuOpsTest, HeadLinearGivesEachHeadItsMatrix) {
   const std::vector<float> w = random_values(3 * 5 * 8, 1), x = random_values(4 * 3 * 8, 2);
   std::vector<Matrix> heads;
+  heads.reserve(3);
   for (int h = 0; h < 3; ++h) {
     heads.push_back(
         {.data = reinterpret_cast<const std::byte*>(w.data() + h * 40), .out = 5, .in = 8, .row_bytes = 32});

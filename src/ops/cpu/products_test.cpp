@@ -141,7 +141,8 @@ TEST(Products, BitsDoNotDependOnCompanyOrThreads) {
     EXPECT_EQ(together, multiply(w.matrix, x, 17)) << name_of(type);
     for (int64_t t = 0; t < 17; ++t) {
       const std::vector<float> alone = multiply(w.matrix, {x.begin() + t * in, x.begin() + (t + 1) * in}, 1);
-      ASSERT_EQ(0, std::memcmp(alone.data(), together.data() + t * 150, 150 * sizeof(float))) << name_of(type);
+      ASSERT_EQ(alone, std::vector<float>(together.begin() + t * 150, together.begin() + (t + 1) * 150))
+          << name_of(type);
     }
   }
   set_threads(before);
