@@ -53,7 +53,7 @@ static void launch(const SparseMlaProblem& p, const SparseMlaBuffers& b, std::by
                        stream, device, t.name)
         .ok();
   else
-    (void)cuda::launch(cuda::merge_of(t), params, blocks * cuda::merge_blocks_for(t.team_warps, plan.splits),
+    (void)cuda::launch(cuda::merge_of(t), params, blocks * cuda::merge_blocks_for(t, plan.splits),
                        cuda::kMergeThreads, 0, stream, device, "merge")
         .ok();
 }

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does compute-sanitizer's racecheck see a race where __syncthreads orders a write and a read, because two halves of
-// the CTA passed different numbers of named barriers before? It reports one in mla_bf16_h16 and mla_fp8_h16, where
-// machine code shows a BAR.SYNC of the whole CTA between the two accesses it names.
+// What compute-sanitizer's racecheck takes for a race, although __syncthreads orders the write and the read: two halves
+// of a CTA that passed different numbers of named barriers before.
 //
-//   nvcc -arch=sm_80 -o racecheck_barriers bench/lab/racecheck_barriers.cu
-//   compute-sanitizer --tool racecheck ./racecheck_barriers EXTRA [register]
-//       EXTRA      0, 1, 2 ... barriers more in one half
-//       register   barrier numbers in a register, as those kernels have them, instead of in the instruction
+//   nvcc -arch=sm_90 -o racecheck_barriers bench/lab/racecheck_barriers.cu
+//   compute-sanitizer --tool racecheck ./racecheck_barriers CTAS FIRST SECOND [register]
+//       CTAS            300 or so: with one CTA the reports come and go
+//       FIRST, SECOND   named barriers that the two halves pass, each its own
+//       register        barrier numbers in a register instead of in the instruction; no difference
 //
-// H200, CUDA 13.0, 2026-11-29: no report with numbers in the instruction and EXTRA 0, 1 or 2. With numbers in a
-// register: not run yet.
+// H200, CUDA 13.0, 2026-11-29, 300 CTAs, the first half reads what both wrote:
+//   0 0, 40 40      no report
+//   3 0, 40 39      no report: who reads has passed more
+//   0 3, 3 40       "Race reported between Write access and Read access": who wrote has passed more
+// So the tool orders accesses by the number of barriers that a thread has passed, whichever they were. A CTA barrier of
+// another number (bar.sync 3, 128) or one more CTA barrier before the write changes nothing; equal numbers do. That is
+// why mla_kernel.cuh evens them out.
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 __device__ void meet(bool by_register, int half) {
   if (by_register)
@@ -22,24 +28,28 @@ __device__ void meet(bool by_register, int half) {
     asm volatile("bar.sync 2, 64;" ::: "memory");
 }
 
-__global__ void halves(int extra, bool by_register, int* out) {
-  __shared__ int word;
+__global__ void halves(int first, int second, bool by_register, int* out) {
+  __shared__ int words[128];
   const int half = threadIdx.x / 64;
-  for (int i = 0; i < (half == 0 ? 1 : extra); ++i) meet(by_register, half);
-  if (threadIdx.x == 0) word = 7;
+  for (int i = 0; i < (half == 0 ? first : second); ++i) meet(by_register, half);
+  words[threadIdx.x] = 7;
   __syncthreads();
-  out[threadIdx.x] = word;
+  int value = 7;
+  if (half == 0) value = words[threadIdx.x] + words[threadIdx.x + 64] - 7;
+  out[blockIdx.x * 128 + threadIdx.x] = value;
 }
 
 int main(int argc, char** argv) {
+  if (argc < 4) return std::printf("usage: racecheck_barriers CTAS FIRST SECOND [register]\n"), 2;
+  const int ctas = std::atoi(argv[1]), first = std::atoi(argv[2]), second = std::atoi(argv[3]);
   int* out = nullptr;
-  if (cudaMalloc(&out, 128 * sizeof(int)) != cudaSuccess) return 1;
-  halves<<<1, 128>>>(argc > 1 ? std::atoi(argv[1]) : 0, argc > 2, out);
-  int host[128];
-  if (cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost) != cudaSuccess) return 1;
-  for (int value : host) {
+  if (cudaMalloc(&out, ctas * 128 * sizeof(int)) != cudaSuccess) return 1;
+  halves<<<ctas, 128>>>(first, second, argc > 4, out);
+  std::vector<int> host(static_cast<size_t>(ctas) * 128);
+  if (cudaMemcpy(host.data(), out, host.size() * sizeof(int), cudaMemcpyDeviceToHost) != cudaSuccess) return 1;
+  for (const int value : host) {
     if (value != 7) return std::printf("wrong value %d\n", value), 1;
   }
-  std::printf("all threads read the value\n");
+  std::printf("all threads read the values\n");
   return 0;
 }

@@ -19,10 +19,12 @@
 #include <thread>
 #include <vector>
 
+#include "backends/cuda/cache_write.hpp"
+#include "backends/cuda/merge.hpp"
 #include "contract/oracle.hpp"
+#include "indexer/cuda/select.hpp"
 #include "indexer/cuda/topk.hpp"
 #include "indexer/topk.hpp"
-#include "kernels/entry_points.hpp"
 
 using namespace winnow;
 

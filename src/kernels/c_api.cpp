@@ -11,18 +11,27 @@
 
 #include <cuda_runtime.h>
 
+#include "backends/cuda/cache_write.hpp"
+#include "backends/cuda/cache_write_admit.hpp"
+#include "backends/cuda/merge.hpp"
 #include "backends/cuda/mla_admit.hpp"
+#include "backends/cuda/mla_run.hpp"
 #include "core/checked.hpp"
+#include "core/cuda_status.hpp"
+#include "indexer/cuda/select.hpp"
+#include "indexer/cuda/select_admit.hpp"
 #include "kernels/c_structs.hpp"
-#include "kernels/cuda_status.hpp"
 #include "kernels/device_facts.hpp"
-#include "kernels/entry_points.hpp"
 #include "winnow/winnow.h"
+
+#ifndef WINNOW_VERSION
+#error "the build sets WINNOW_VERSION"
+#endif
 
 namespace winnow::kernels {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
+constexpr const char* kVersion = WINNOW_VERSION;
 constexpr int kMaxDevices = 64;
 constexpr uintptr_t kWorkspaceAlignment = 256;
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda_status.hpp"
+#include "core/cuda_status.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/timing.hpp"

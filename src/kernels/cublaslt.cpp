@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
+#include "core/cuda_status.hpp"
 #include "kernels/ceilings.hpp"
-#include "kernels/cuda_status.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/timing.hpp"

@@ -3,7 +3,12 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda_status.hpp"
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "core/cuda_status.hpp"
 
 namespace winnow::kernels {
 namespace {
@@ -24,6 +29,26 @@ Status read_attribute(int& value, cudaDeviceAttr attribute, int device, const ch
   return cuda_status(cudaDeviceGetAttribute(&value, attribute, device), name);
 }
 
+constexpr int64_t kLeastSharedKb = 48;    // what a block has without asking
+constexpr int64_t kReservedSharedKb = 1;  // what the driver keeps of an SM for each block
+
+// The limit of WINNOW_SHARED_KB on what the device has.
+Status limit_shared_memory(DeviceInfo& info) {
+  const char* text = std::getenv(kSharedLimitVariable);
+  if (text == nullptr || *text == '\0') return {};
+  const std::string_view given = text;
+  const int64_t most = info.smem_per_block / 1024;
+  int64_t kb = 0;
+  const auto [end, code] = std::from_chars(given.data(), given.data() + given.size(), kb);
+  if (code != std::errc() || end != given.data() + given.size() || kb < kLeastSharedKb || kb > most) {
+    return error(StatusCode::invalid_argument, kSharedLimitVariable, " is '", given, "', wants a whole number from ",
+                 kLeastSharedKb, " to ", most, ", the KB of shared memory that a block of ", info.name, " can have");
+  }
+  info.smem_per_block = kb * 1024;
+  info.smem_per_sm = std::min(info.smem_per_sm, (kb + kReservedSharedKb) * 1024);
+  return {};
+}
+
 }  // namespace
 
 Result<DeviceInfo> device_facts(int device) {
@@ -42,6 +67,7 @@ Result<DeviceInfo> device_facts(int device) {
   info.matrix_flops = flop_per_clock(info.sm) * info.units * core_khz * 1e3;
   info.smem_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
   info.smem_per_sm = static_cast<int64_t>(properties.sharedMemPerMultiprocessor);
+  WINNOW_TRY(limit_shared_memory(info));
   return info;
 }
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "core/cuda_status.hpp"
 #include "core/status.hpp"
-#include "kernels/cuda_status.hpp"
 
 namespace winnow::kernels {
 

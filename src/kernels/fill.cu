@@ -3,7 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
-#include "kernels/cuda_status.hpp"
+#include "core/cuda_status.hpp"
 #include "kernels/fill.hpp"
 
 namespace winnow::kernels {

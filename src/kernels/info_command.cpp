@@ -5,8 +5,9 @@
 #include <array>
 #include <cstdio>
 
+#include "backends/cuda/mla_admit.hpp"
+#include "indexer/cuda/select_admit.hpp"
 #include "kernels/commands.hpp"
-#include "kernels/entry_points.hpp"
 #include "kernels/options.hpp"
 #include "kernels/shared_memory.hpp"
 

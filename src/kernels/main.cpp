@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/cuda_status.hpp"
 #include "kernels/abi_calls.hpp"
 #include "kernels/commands.hpp"
-#include "kernels/cuda_status.hpp"
 #include "winnow/winnow.h"
 
 namespace winnow::kernels {
@@ -41,6 +41,9 @@ void print_help() {
       "  winnow-kernels conformance             does every kernel compute what the contract says?\n"
       "  winnow-kernels bench --suite peers     how fast, against published numbers of others\n"
       "  winnow-kernels soak --minutes 10       does anything hang under load?\n\n"
+      "environment\n"
+      "  WINNOW_SHARED_KB=99    run the tiles of cards with 99 KB of shared memory per block (SM86, SM89, SM120)\n"
+      "                         on a larger one; 163 for those of SM80\n\n"
       "exit status: 0 fine, 1 a wrong result or a missed demand, 2 wrong use, 3 a launch hung, 4 no CUDA device\n");
 }
 

@@ -4,8 +4,8 @@
 //   grid   2 CTAs per SM    cta  8 warps    each warp: 8 independent accumulator tiles, operands that vary by lane
 #include <cuda_runtime.h>
 
+#include "core/cuda_status.hpp"
 #include "kernels/ceilings.hpp"
-#include "kernels/cuda_status.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/timing.hpp"
 

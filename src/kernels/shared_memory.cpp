@@ -24,7 +24,9 @@ using Table = std::map<std::string, LaunchSize>;
 std::string kernel_of(const cuda::MlaTile& tile) {
   if (cuda::is_wgmma(tile)) return "mla_bf16_h64_wgmma";
   return concat("mla_", tile.rows == RowFormat::bf16 ? "bf16" : "fp8", "_h", cuda::heads_of(tile),
-                tile.overlapped ? "_overlapped" : "");
+                tile.spread       ? "_spread"
+                : tile.overlapped ? "_overlapped"
+                                  : "");
 }
 
 void add_mla(Table& table, const DeviceInfo& device) {

@@ -46,6 +46,8 @@ int64_t odd_number(Random& random, int64_t most) {
 constexpr int64_t kMlaWork = 24'000;        // tokens * heads * topk / 64
 constexpr int64_t kSelectWork = 3'000'000;  // tokens * heads * len
 
+// Every value is drawn in a statement of its own: arguments of one call are evaluated in an order that the compiler
+// picks, and then a seed would name other cases in another build.
 std::string random_mla(Random& random) {
   const int64_t heads = random.below(2) == 0 ? int64_t{8} << random.below(5) : odd_number(random, 128);
   static constexpr std::array<int64_t, 8> kTopk = {1, 31, 64, 65, 512, 2048, 2176, 4096};
@@ -53,16 +55,19 @@ std::string random_mla(Random& random) {
   const int64_t room = std::max<int64_t>(1, kMlaWork * 64 / (heads * topk));
   const int64_t tokens = std::min(room, odd_number(random, 300));
   const std::string len = pick(random, {"none", "mixed", "mixed", "0", "1"});
-  return concat("mla tokens=", tokens, " heads=", heads, " topk=", topk, " len=", len,
-                " geometry=", pick(random, {"512+64", "512+64", "512+0"}), " rows=", pick(random, {"bf16", "v32_fp8"}),
-                " page_size=", pick(random, {"1", "16", "61", "64", "64"}),
-                " slots=", topk + random.below(2 * topk + 1), " list=",
-                pick(random, {"valid", "valid", "empty", "hole_head", "hole_middle", "hole_tail", "last_only", "wild",
-                              "duplicates", "same", "mixed", "ascending"}),
-                " scores=", pick(random, {"random", "random", "peaky", "constant", "increasing"}),
-                " sink=", pick(random, {"none", "none", "per_head", "pos_inf"}),
-                " q=", len == "none" ? "random" : pick(random, {"random", "nan_empty"}),
-                " strides=", pick(random, {"dense", "padded"}));
+  const std::string geometry = pick(random, {"512+64", "512+64", "512+0"});
+  const std::string rows = pick(random, {"bf16", "v32_fp8"});
+  const std::string page_size = pick(random, {"1", "16", "61", "64", "64"});
+  const int64_t slots = topk + random.below(2 * topk + 1);
+  const std::string list = pick(random, {"valid", "valid", "empty", "hole_head", "hole_middle", "hole_tail",
+                                         "last_only", "wild", "duplicates", "same", "mixed", "ascending"});
+  const std::string scores = pick(random, {"random", "random", "peaky", "constant", "increasing"});
+  const std::string sink = pick(random, {"none", "none", "per_head", "pos_inf"});
+  const std::string q = len == "none" ? "random" : pick(random, {"random", "nan_empty"});
+  const std::string strides = pick(random, {"dense", "padded"});
+  return concat("mla tokens=", tokens, " heads=", heads, " topk=", topk, " len=", len, " geometry=", geometry,
+                " rows=", rows, " page_size=", page_size, " slots=", slots, " list=", list, " scores=", scores,
+                " sink=", sink, " q=", q, " strides=", strides);
 }
 
 std::string random_select(Random& random) {
@@ -72,41 +77,59 @@ std::string random_select(Random& random) {
   const int64_t room = std::max<int64_t>(1, kSelectWork / (heads * longest));
   const int64_t tokens = std::min(room, odd_number(random, 70));
   const std::string keys = pick(random, {"bf16", "fp8"});
-  return concat("select tokens=", tokens, " heads=", heads, " topk=", topk, " max_len=", longest,
-                " len=", random.below(2) == 0 ? std::to_string(longest) : "mixed", " keys=", keys,
-                " q_type=", keys == "fp8" ? pick(random, {"bf16", "e4m3"}) : "bf16",
-                " page_size=", pick(random, {"1", "16", "61", "64", "64"}), " sequences=", random.below(2) == 0 ? 0 : 1,
-                " scores=",
-                pick(random, {"random", "random", "random", "equal", "two", "zeros", "nan", "ascending", "descending",
-                              "border", "sawtooth", "negative"}),
-                " output=", pick(random, {"slots", "positions"}),
-                " pages=", pick(random, {"permuted", "permuted", "damaged"}),
-                " strides=", pick(random, {"dense", "padded"}));
+  const std::string len = random.below(2) == 0 ? std::to_string(longest) : "mixed";
+  const std::string q_type = keys == "fp8" ? pick(random, {"bf16", "e4m3"}) : "bf16";
+  const std::string page_size = pick(random, {"1", "16", "61", "64", "64"});
+  const int64_t sequences = random.below(2);
+  const std::string scores = pick(random, {"random", "random", "random", "equal", "two", "zeros", "nan", "ascending",
+                                           "descending", "border", "sawtooth", "negative"});
+  const std::string output = pick(random, {"slots", "positions"});
+  const std::string pages = pick(random, {"permuted", "permuted", "damaged"});
+  const std::string strides = pick(random, {"dense", "padded"});
+  return concat("select tokens=", tokens, " heads=", heads, " topk=", topk, " max_len=", longest, " len=", len,
+                " keys=", keys, " q_type=", q_type, " page_size=", page_size, " sequences=", sequences,
+                " scores=", scores, " output=", output, " pages=", pages, " strides=", strides);
 }
 
 std::string random_write(Random& random) {
-  return concat("write tokens=", odd_number(random, 500), " geometry=", pick(random, {"512+64", "512+0"}),
-                " index_dim=", pick(random, {"0", "128"}), " page_size=", pick(random, {"1", "16", "61", "64"}),
-                " rows=", pick(random, {"bf16", "v32_fp8"}), " keys=", pick(random, {"bf16", "fp8"}),
-                " mode=", pick(random, {"plain", "power_of_two"}), " act=", pick(random, {"f32", "bf16"}),
-                " values=", pick(random, {"normal", "zero", "tiny", "huge", "nonfinite", "ties"}),
-                " slots=", pick(random, {"scattered", "wild", "none"}), " strides=", pick(random, {"dense", "padded"}));
+  const int64_t tokens = odd_number(random, 500);
+  const std::string geometry = pick(random, {"512+64", "512+0"});
+  const std::string index_dim = pick(random, {"0", "128"});
+  const std::string page_size = pick(random, {"1", "16", "61", "64"});
+  const std::string rows = pick(random, {"bf16", "v32_fp8"});
+  const std::string keys = pick(random, {"bf16", "fp8"});
+  const std::string mode = pick(random, {"plain", "power_of_two"});
+  const std::string act = pick(random, {"f32", "bf16"});
+  const std::string values = pick(random, {"normal", "zero", "tiny", "huge", "nonfinite", "ties"});
+  const std::string slots = pick(random, {"scattered", "wild", "none"});
+  const std::string strides = pick(random, {"dense", "padded"});
+  return concat("write tokens=", tokens, " geometry=", geometry, " index_dim=", index_dim, " page_size=", page_size,
+                " rows=", rows, " keys=", keys, " mode=", mode, " act=", act, " values=", values, " slots=", slots,
+                " strides=", strides);
 }
 
 std::string random_gather(Random& random) {
-  return concat("gather slots=", odd_number(random, 2000), " geometry=", pick(random, {"512+64", "512+0"}),
-                " page_size=", pick(random, {"1", "16", "61", "64"}), " rows=", pick(random, {"bf16", "v32_fp8"}),
-                " list=", pick(random, {"valid", "wild", "duplicates"}),
-                " strides=", pick(random, {"dense", "padded"}));
+  const int64_t slots = odd_number(random, 2000);
+  const std::string geometry = pick(random, {"512+64", "512+0"});
+  const std::string page_size = pick(random, {"1", "16", "61", "64"});
+  const std::string rows = pick(random, {"bf16", "v32_fp8"});
+  const std::string list = pick(random, {"valid", "wild", "duplicates"});
+  const std::string strides = pick(random, {"dense", "padded"});
+  return concat("gather slots=", slots, " geometry=", geometry, " page_size=", page_size, " rows=", rows,
+                " list=", list, " strides=", strides);
 }
 
 std::string random_merge(Random& random) {
-  return concat("merge parts=", 1 + random.below(9), " tokens=", odd_number(random, 40),
-                " heads=", odd_number(random, 128), " out=", pick(random, {"f32", "bf16"}),
-                " parts_empty=", pick(random, {"none", "some", "all", "first", "last"}),
-                " lse_spread=", pick(random, {"1", "5", "50"}),
-                " sink=", pick(random, {"none", "per_head", "pos_inf", "neg_inf"}),
-                " strides=", pick(random, {"dense", "padded"}));
+  const int64_t parts = 1 + random.below(9);
+  const int64_t tokens = odd_number(random, 40);
+  const int64_t heads = odd_number(random, 128);
+  const std::string out = pick(random, {"f32", "bf16"});
+  const std::string parts_empty = pick(random, {"none", "some", "all", "first", "last"});
+  const std::string lse_spread = pick(random, {"1", "5", "50"});
+  const std::string sink = pick(random, {"none", "per_head", "pos_inf", "neg_inf"});
+  const std::string strides = pick(random, {"dense", "padded"});
+  return concat("merge parts=", parts, " tokens=", tokens, " heads=", heads, " out=", out, " parts_empty=", parts_empty,
+                " lse_spread=", lse_spread, " sink=", sink, " strides=", strides);
 }
 
 std::string random_case(Random& random, const std::string& op) {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "kernels/cuda_status.hpp"
+#include "core/cuda_status.hpp"
 
 namespace winnow::kernels {
 namespace {

@@ -5,7 +5,8 @@
 //   bound  memory; a step of decode is a few kilobytes and costs a launch
 // Bytes equal contract/quantise.hpp on every architecture: IEEE division, and e4m3 rounded here in integers because the
 // conversion instruction (sm_89 and up) drops the sign of NaN.
-#include <cuda_bf16.h>
+#include "backends/cuda/cache_write.hpp"
+
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,7 +14,8 @@
 
 #include "backends/cuda/cache_write_admit.hpp"
 #include "contract/quantise.hpp"
-#include "kernels/entry_points.hpp"
+#include "core/cuda_device.cuh"
+#include "core/cuda_status.hpp"
 
 namespace winnow::cuda {
 namespace {
@@ -71,13 +73,7 @@ __device__ void load_four(float (&x)[4], const Source& s, int64_t token, int32_t
   }
 }
 
-// core/dtype.hpp's to_bf16 and to_e4m3.
-__device__ uint16_t bf16_bits(float x) {
-  const uint32_t bits = __float_as_uint(x);
-  if (x != x) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
-}
-
+// core/dtype.hpp's to_e4m3 of x / scale.
 __device__ uint8_t e4m3_bits(float x, float scale) {
   const auto sign = static_cast<uint8_t>(__float_as_uint(x) >> 24 & 0x80);
   if (x != x) return sign | 0x7F;
@@ -263,12 +259,6 @@ Source source_of(const void* data, int64_t stride, int32_t width, DType type) {
   return {data, stride, width, type == DType::f32, aligned(data, bytes) && stride % 4 == 0};
 }
 
-Status launched(const char* kernel) {
-  const cudaError_t code = cudaGetLastError();
-  if (code == cudaSuccess) return {};
-  return error(StatusCode::device_error, kernel, ": launch failed: ", cudaGetErrorString(code));
-}
-
 WriteParams write_params(const CacheWriteProblem& p, const CacheWriteBuffers& b) {
   const RowLayout layout = row_layout(p.rows, p.d_nope, p.d_rope);
   WriteParams w{};
@@ -302,7 +292,7 @@ Status run_write(const CacheWriteProblem& p, const CacheWriteBuffers& b, const D
     w.last_token = first + count;
     cache_write<<<static_cast<uint32_t>(count), WriteShape::kThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(
         w);
-    WINNOW_TRY(launched("cache_write"));
+    WINNOW_TRY(launch_status("cache_write"));
   }
   return {};
 }
@@ -326,7 +316,7 @@ Status run_gather(const RowGatherProblem& p, const RowGatherBuffers& b, const De
                        layout.rope};
   row_gather<<<static_cast<uint32_t>(p.slots), WriteShape::kThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(
       g);
-  return launched("row_gather");
+  return launch_status("row_gather");
 }
 
 Status init_write(const DeviceInfo&) { return {}; }  // nothing above 48 KB of shared memory

@@ -3,13 +3,16 @@
 //   grid   tokens * q_heads / 8 CTAs
 //   cta    8 warps, one (token, head) each; lanes run over d_v, parts are added in order: deterministic
 //   bound  memory: parts * d_v * 4 bytes a head, read once
+#include "backends/cuda/merge.hpp"
+
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "backends/cuda/cache_write_admit.hpp"
 #include "core/checked.hpp"
-#include "kernels/entry_points.hpp"
+#include "core/cuda_device.cuh"
+#include "core/cuda_status.hpp"
 
 namespace winnow::cuda {
 namespace {
@@ -34,12 +37,6 @@ struct MergeParams {
 };
 
 __device__ float infinity() { return __uint_as_float(0x7F800000); }
-
-__device__ uint16_t bf16_bits(float x) {
-  const uint32_t bits = __float_as_uint(x);
-  if (x != x) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
-}
 
 __device__ void store(const MergeParams& p, int64_t index, float value) {
   if (p.out_f32) {
@@ -140,9 +137,7 @@ Status run_merge(const MergeProblem& p, const MergeBuffers& b, const DeviceInfo&
              m.head_stride % 4 == 0 && p.d_v % 4 == 0;
   merge_parts<<<static_cast<uint32_t>(ceil_div(m.rows, int64_t{kWarps})), kWarps * 32, 0,
                 static_cast<cudaStream_t>(execution.stream)>>>(m);
-  const cudaError_t code = cudaGetLastError();
-  if (code == cudaSuccess) return {};
-  return error(StatusCode::device_error, "merge_parts: launch failed: ", cudaGetErrorString(code));
+  return launch_status("merge_parts");
 }
 
 }  // namespace winnow::cuda

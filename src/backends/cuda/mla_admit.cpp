@@ -9,13 +9,13 @@ namespace winnow::cuda {
 namespace {
 
 constexpr int32_t kMaxTopk = 4096;
-constexpr int32_t kMaxSplits = 32;         // what the merge takes in one pass
 constexpr int64_t kReservedShared = 1024;  // what the driver keeps of an SM's shared memory for each CTA
 constexpr int64_t kMaxGrid = INT32_MAX;    // x dimension of a grid
 
 // CTAs of a tile that one SM holds: 255 registers a thread, 65536 an SM, and shared memory.
 int32_t resident(const MlaTile& tile, const DeviceInfo& device) {
-  const int64_t by_registers = 65536 / ((is_wgmma(tile) ? 168 : 256) * static_cast<int64_t>(threads_of(tile)));
+  const int64_t registers = is_wgmma(tile) ? 168 : tile.spread ? 128 : 256;
+  const int64_t by_registers = 65536 / (registers * threads_of(tile));
   const int64_t by_shared = device.smem_per_sm / (shared_bytes_of(tile) + kReservedShared);
   return static_cast<int32_t>(std::min(by_registers, by_shared));
 }
@@ -28,9 +28,30 @@ bool fits(const MlaTile& tile, const DeviceInfo& device) {
 // The smallest CTA that takes all heads at once; above 64 heads, 64 at a time.
 int team_warps_for(int32_t q_heads) { return q_heads <= 8 ? 1 : q_heads <= 16 ? 2 : q_heads <= 32 ? 4 : 8; }
 
-const MlaTile* tile_for(RowFormat rows, int32_t q_heads, const DeviceInfo& device) {
+// The most CTAs per SM with which a spread tile is the better one, of those that find a seat at once. Measured on an
+// H200 (docs/kernels.md): 8 tokens of 8 heads and 64 tiles, 3.9 CTAs per SM, win, 16 tokens lose.
+constexpr int64_t kSpreadPerSm = 4;
+
+// A few tokens, and heads in blocks of eight: the list is cut into single tiles, so that no warp has more than one.
+const MlaTile* spread_for(const SparseMlaProblem& problem, const DeviceInfo& device) {
   for (const MlaTile& tile : kMlaTiles) {
-    if (tile.rows == rows && tile.team_warps == team_warps_for(q_heads) && fits(tile, device)) return &tile;
+    if (!tile.spread || tile.rows != problem.rows || !fits(tile, device)) continue;
+    const int64_t steps = ceil_div(problem.topk, tile.tile_rows);
+    if (tile.stages == 1 && steps > kMostSplits) continue;  // the merge takes no more, so some CTAs have two
+    const int64_t blocks = ceil_div(problem.q_heads, heads_of(tile)) * problem.tokens;
+    const int64_t seats = std::min<int64_t>(kSpreadPerSm, resident(tile, device)) * device.units;
+    if (blocks * steps <= seats) return &tile;
+  }
+  return nullptr;
+}
+
+const MlaTile* tile_for(const SparseMlaProblem& problem, const DeviceInfo& device) {
+  if (const MlaTile* spread = spread_for(problem, device)) return spread;
+  for (const MlaTile& tile : kMlaTiles) {
+    if (!tile.spread && tile.rows == problem.rows && tile.team_warps == team_warps_for(problem.q_heads) &&
+        fits(tile, device)) {
+      return &tile;
+    }
   }
   return nullptr;
 }
@@ -38,6 +59,7 @@ const MlaTile* tile_for(RowFormat rows, int32_t q_heads, const DeviceInfo& devic
 // Splits that finish first by a model in units of one step of a team: waves * (steps of a split + start and end of a
 // CTA), and for more than one split the merge: its launch, and partial outputs through L2. Shapes only, never lengths.
 int32_t splits_for(const MlaTile& tile, int64_t blocks, int32_t topk, const DeviceInfo& device) {
+  if (tile.spread) return static_cast<int32_t>(std::clamp<int64_t>(ceil_div(topk, tile.tile_rows), 1, kMostSplits));
   constexpr double kCtaSteps = 2.0;       // launch, list, first rows, output
   constexpr double kMergeSteps = 2.0;     // launch of the merge
   constexpr double kPartialSteps = 0.12;  // writing and reading 8 heads of one split, per SM
@@ -61,14 +83,16 @@ int32_t splits_for(const MlaTile& tile, int64_t blocks, int32_t topk, const Devi
 std::string note_of(const MlaTile& tile, const DeviceInfo& device) {
   return concat(tile.name, is_wgmma(tile) ? ", wgmma, " : ", mma.sync, ", threads_of(tile), " threads, ",
                 resident(tile, device), " blocks per SM",
-                tile.overlapped && !is_wgmma(tile) ? ", scores of the next tile overlap values of this one" : "");
+                tile.spread                          ? ", spread over the SMs for few tokens"
+                : tile.overlapped && !is_wgmma(tile) ? ", scores of the next tile overlap values of this one"
+                                                     : "");
 }
 
 }  // namespace
 
 MlaPlan plan_mla(const SparseMlaProblem& problem, const DeviceInfo& device) {
   MlaPlan plan;
-  plan.tile = tile_for(problem.rows, problem.q_heads, device);
+  plan.tile = tile_for(problem, device);
   if (plan.tile == nullptr) return plan;
   const int32_t heads = heads_of(*plan.tile);
   plan.head_blocks = static_cast<int32_t>(ceil_div(problem.q_heads, heads));
@@ -101,7 +125,7 @@ Verdict admits_mla(const SparseMlaProblem& p, const DeviceInfo& device) {
   v.need(plan.tile != nullptr, "shared memory per block", "at least 99 KB",
          concat(device.smem_per_block / 1024, " KB"));
   if (!v.admitted()) return v;
-  const int64_t merge_blocks = 16LL * plan.tile->team_warps;  // at most
+  const int64_t merge_blocks = merge_blocks_for(*plan.tile, kMostSplits);
   v.need(static_cast<int64_t>(p.tokens) * plan.head_blocks * std::max<int64_t>(plan.splits, merge_blocks) <= kMaxGrid,
          "tokens", "a grid of at most 2^31 blocks", p.tokens);
   v.launch.heads_per_block = heads_of(*plan.tile);

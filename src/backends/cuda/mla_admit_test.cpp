@@ -85,10 +85,31 @@ TEST(MlaAdmit, TileFollowsHeadsAndSharedMemory) {
   }
 }
 
+TEST(MlaAdmit, AFewTokensAreSpreadOverTheMachine) {
+  const auto tile = [](const SparseMlaProblem& p, const DeviceInfo& device) {
+    return std::string(plan_mla(p, device).tile->name);
+  };
+  EXPECT_EQ(tile(problem(1, 8), h200()), "bf16.h8.spread");
+  EXPECT_EQ(tile(problem(1, 64, RowFormat::v32_fp8), h200()), "fp8.h8.spread");
+  EXPECT_EQ(tile(problem(8, 8), h200()), "bf16.h8.spread");
+  EXPECT_EQ(tile(problem(9, 8), h200()), "bf16.h8.wide");
+  EXPECT_EQ(tile(problem(2, 33), h200()), "bf16.h64.wgmma");
+  EXPECT_EQ(tile(problem(1, 8), rtx_pro_6000()), "bf16.h8.spread");
+  EXPECT_EQ(tile(problem(6, 8), rtx_pro_6000()), "bf16.h8");  // 42 KB each: two find a seat on an SM
+  SparseMlaProblem p = problem(1, 8);
+  EXPECT_EQ(plan_mla(p, h200()).splits, 64);
+  p.topk = 2049;  // 65 tiles: the merge takes 64 splits, one of them with two tiles
+  EXPECT_EQ(tile(p, h200()), "bf16.h8.spread.long");
+  EXPECT_EQ(plan_mla(p, h200()).splits, 64);
+  p.topk = 32;
+  EXPECT_EQ(plan_mla(p, h200()).splits, 1);
+}
+
 TEST(MlaAdmit, HeadsAbove64StandSideBySide) {
-  EXPECT_EQ(plan_mla(problem(4, 64), h200()).head_blocks, 1);
-  EXPECT_EQ(plan_mla(problem(4, 65), h200()).head_blocks, 2);
-  EXPECT_EQ(plan_mla(problem(4, 128), h200()).head_blocks, 2);
+  EXPECT_EQ(plan_mla(problem(40, 64), h200()).head_blocks, 1);
+  EXPECT_EQ(plan_mla(problem(40, 65), h200()).head_blocks, 2);
+  EXPECT_EQ(plan_mla(problem(40, 128), h200()).head_blocks, 2);
+  EXPECT_EQ(plan_mla(problem(1, 33), h200()).head_blocks, 5);  // spread: eight heads a block
 }
 
 TEST(MlaAdmit, SplitsFillTheMachineAndPrefillHasNone) {
@@ -109,7 +130,7 @@ TEST(MlaAdmit, EveryPlanFitsItsDeviceAndItsGrid) {
     RC_ASSERT(plan.tile != nullptr);
     RC_ASSERT(plan.shared_bytes <= device.smem_per_block);
     RC_ASSERT(plan.head_blocks * heads_of(*plan.tile) >= p.q_heads);
-    RC_ASSERT(plan.splits >= 1 && plan.splits <= 32);
+    RC_ASSERT(plan.splits >= 1 && plan.splits <= (plan.tile->spread ? kMostSplits : kMaxSplits));
     RC_ASSERT((plan.splits - 1) * plan.tile->tile_rows <= p.topk);  // never more splits than tiles
     const int64_t blocks = int64_t{p.tokens} * plan.head_blocks * plan.splits;
     const int64_t floats = blocks * heads_of(*plan.tile) * (512 + 2);

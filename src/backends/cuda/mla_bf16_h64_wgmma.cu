@@ -371,6 +371,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) mla_bf16_h64_wgmma(const __g
 }
 
 // Merge of splits that lie as [64 heads][512]: a piece is a head x 256 columns, see mla_merge.cu.
+constexpr int kRowsShare = kMaxSplits / 8;  // splits of one warp
 __global__ void __launch_bounds__(kMergeThreads) mla_merge_rows(const __grid_constant__ MlaParams p) {
   __shared__ float4 boxes[kMergeThreads / 32][2][32];
   __shared__ float box_sums[kMergeThreads / 32];
@@ -383,11 +384,11 @@ __global__ void __launch_bounds__(kMergeThreads) mla_merge_rows(const __grid_con
   let_next_kernel_start();
   wait_for_previous_kernel();
   const float4* partial = reinterpret_cast<const float4*>(p.partial) + first * (kLatents / 4) + half * 64 + lane;
-  float4 a[kMergeShare], b[kMergeShare];
-  float2 s[kMergeShare];
+  float4 a[kRowsShare], b[kRowsShare];
+  float2 s[kRowsShare];
   const float2* stats = reinterpret_cast<const float2*>(p.partial_stats) + first;
 #pragma unroll
-  for (int k = 0; k < kMergeShare; ++k) {
+  for (int k = 0; k < kRowsShare; ++k) {
     const int i = way + k * ways;
     if (i >= p.splits) continue;
     s[k] = __ldcg(stats + i * kHeadsPerCta);
@@ -401,7 +402,7 @@ __global__ void __launch_bounds__(kMergeThreads) mla_merge_rows(const __grid_con
   float4 o0 = make_float4(0, 0, 0, 0), o1 = o0;
   float sum = 0;
 #pragma unroll
-  for (int k = 0; k < kMergeShare; ++k) {
+  for (int k = 0; k < kRowsShare; ++k) {
     if (way + k * ways >= p.splits) continue;
     const float f = team_weight(s[k], top);
     sum += f * s[k].y;

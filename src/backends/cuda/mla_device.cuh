@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/cuda_device.cuh"
+
 namespace winnow::cuda {
 
 inline constexpr float kLn2 = 0.6931471805599453f;
@@ -30,19 +32,6 @@ __device__ __forceinline__ void copies_wait_all() { asm volatile("cp.async.wait_
 
 __device__ __forceinline__ void barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// Programmatic dependent launch, SM90 and later: this kernel may have been started before the one in front of it on
-// the stream has finished, and lets the next one start. Nothing of global memory is touched before the first.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
 }
 
 // Four 8 x 8 matrices of 16-bit elements; lane i names row i % 8 of matrix i / 8.

@@ -3,9 +3,9 @@
 // 16-byte cp.async, q and the output in registers for the whole kernel.
 //   grid   tokens * head blocks * splits in x, split fastest; from shapes alone, so a captured graph may change lists
 //   cta    `teams` teams of 1, 2, 4 or 8 warps = 8, 16, 32 or 64 heads; a team takes every teams-th tile of the split
-//   smem   mla_tiles.hpp: 75 to 100 KB on parts with 99 KB, two CTAs of at most 113 KB or one of 208 KB on sm_90,
-//   sm_100 sync   named barriers inside a team, all threads of a team at each; nothing waits for another CTA bound  row
-//   gather up to 32 heads, mma.sync and its operand reads from shared memory at 64; docs/kernels.md
+//   smem   mla_tiles.hpp: 75 to 100 KB on parts with 99 KB, two CTAs of at most 113 KB or one of 208 KB on larger ones
+//   sync   named barriers inside a team, all threads of a team at each; nothing waits for another CTA
+//   bound  row gather up to 32 heads, mma.sync and its operand reads from shared memory at 64; docs/kernels.md
 // A token without a tile, and a team without one, run the same barriers with nothing between them.
 #pragma once
 
@@ -43,6 +43,23 @@ __device__ __forceinline__ void wait_for_stage(int stages) {
     copies_wait<1>();
   else
     copies_wait<2>();
+}
+
+// Several teams of several warps pass the same number of barriers, also where a team has a tile less or one without a
+// row that counts. The kernels do not need it. compute-sanitizer's racecheck does: it takes the number of barriers that
+// a thread has passed for its time, and reports what a team with more of them wrote and one with fewer read, in spite
+// of the barrier of the whole CTA between (bench/lab/racecheck_barriers.cu).
+template <class S>
+inline constexpr bool kEvenBarriers = S::kWarps > 1 && !S::kOneTeam;
+
+template <class S>
+__device__ __forceinline__ void even_out_barriers(const MlaParams& p, const Place<S>& at, const Work& w) {
+  const int end = min(w.end, w.last * S::kTileRows) - w.first * S::kTileRows;
+  const int left = (end + S::kTileRows - 1) / S::kTileRows % p.teams;  // teams that have a tile more than the others
+  if (end <= 0 || left == 0 || at.team < left) return;
+  team_barrier<S>(at.team);
+  team_barrier<S>(at.team);
+  team_barrier<S>(at.team);
 }
 
 // One tile after the other. Three barriers a tile; teams of one warp need none.
@@ -88,6 +105,9 @@ __device__ __forceinline__ void run_tiles(const MlaParams& p, const Place<S>& at
       } else {
         accumulate_alone<S>(at.again(), stage, s, factor, out);
       }
+    } else if constexpr (kEvenBarriers<S>) {
+      team_barrier<S>(at.team);
+      team_barrier<S>(at.team);
     }
     stage = stage + 1 == p.stages ? 0 : stage + 1;
   }
@@ -168,6 +188,29 @@ __device__ __forceinline__ float out_factor(const MlaParams& p, int head, float 
 __device__ __forceinline__ void store_lse(const MlaParams& p, int64_t token, int head, float max, float sum) {
   if (!p.lse || head >= p.q_heads) return;
   p.lse[token * p.lse_token_stride + head * p.lse_head_stride] = sum == 0.0f ? -INFINITY : kLn2 * (max + log2f(sum));
+}
+
+// Pieces of the result, 16 columns of 8 heads each, whose shares have been added up: the lane's two heads from
+// first_head + 2t on have this maximum and sum over all slots.
+template <class Row, int kTiles>
+__device__ __forceinline__ void store_merged(const MlaParams& p, int64_t token, int first_head, int column, int lane,
+                                             float2 top, float2 sum, const float (&o)[kTiles][4]) {
+  const int g = lane >> 2, t = lane & 3;
+  const int pair = first_head + t * 2, head = first_head + g;
+  if (column == 0 && g == 0) {
+    store_lse(p, token, pair, top.x, sum.x);
+    store_lse(p, token, pair + 1, top.y, sum.y);
+  }
+  const float2 factor = make_float2(Row::kOutFactor * out_factor(p, pair, top.x, sum.x),
+                                    Row::kOutFactor * out_factor(p, pair + 1, top.y, sum.y));
+  uint16_t* to = p.out + token * p.out_token_stride + head * p.out_head_stride;
+  if constexpr (kTiles == 1) {
+    Row::store_tile(to, column, p.d_v, t, o[0], factor, head < p.q_heads);
+  } else {
+#pragma unroll
+    for (int m = 0; m < kTiles; m += 2)
+      Row::store_out(to, column + m * 16, p.d_v, t, o[m], o[m + 1], factor, head < p.q_heads);
+  }
 }
 
 // One thread per head: maximum and sum over the CTA's teams, and what each team's output is to be multiplied by, the
@@ -301,6 +344,7 @@ __device__ __forceinline__ void sparse_mla(const MlaParams& p) {
     run_tiles<S>(p, at, work_of<S>(p, blockIdx.x), state, out);
   uint32_t index = blockIdx.x;
   asm volatile("" : "+r"(index));  // worked out again, rather than kept in registers over the loop
+  if constexpr (kEvenBarriers<S>) even_out_barriers<S>(p, at.again(), work_of<S>(p, index));
   finish<S>(p, at.again(), work_of<S>(p, index), shared, shared + p.teams * p.team_bytes, state, out);
 }
 

@@ -12,6 +12,7 @@
 #include "backends/cuda/mla_admit.hpp"
 #include "backends/cuda/mla_run.hpp"
 #include "core/checked.hpp"
+#include "core/cuda_status.hpp"
 
 namespace winnow::cuda {
 namespace {
@@ -21,6 +22,7 @@ const void* function_of(const MlaTile& tile) {
   if (is_wgmma(tile)) return mla_bf16_h64_wgmma_function();
 #endif
   const bool bf16 = tile.rows == RowFormat::bf16;
+  if (tile.spread) return bf16 ? mla_bf16_h8_spread_function() : mla_fp8_h8_spread_function();
   switch (tile.team_warps) {
     case 1: return bf16 ? mla_bf16_h8_function() : mla_fp8_h8_function();
     case 2: return bf16 ? mla_bf16_h16_function() : mla_fp8_h16_function();
@@ -35,12 +37,7 @@ const void* merge_of(const MlaTile& tile) {
 #ifndef WINNOW_WITHOUT_SM90
   if (is_wgmma(tile)) return mla_merge_rows_function();
 #endif
-  return mla_merge_function(tile.rows, tile.team_warps);
-}
-
-Status cuda_status(cudaError_t code, std::string_view what) {
-  if (code == cudaSuccess) return Status();
-  return error(StatusCode::device_error, what, ": ", cudaGetErrorString(code), " (", cudaGetErrorName(code), ")");
+  return mla_merge_function(tile);
 }
 
 // Whether the loaded code of the kernels has the instructions of programmatic dependent launch, that is, was compiled
@@ -60,8 +57,7 @@ Status launch(const void* function, const MlaParams& params, unsigned blocks, un
   config.attrs = &attribute;
   config.numAttrs = device.sm >= 90 && programmatic.load(std::memory_order_relaxed) ? 1 : 0;
   void* arguments[] = {const_cast<MlaParams*>(&params)};
-  return cuda_status(cudaLaunchKernelExC(&config, function, arguments),
-                     concat("launch of sparse MLA, ", name, ", ", blocks, " blocks"));
+  return cuda_status(cudaLaunchKernelExC(&config, function, arguments), "launch failed").in(name);
 }
 
 // What the copies and vector accesses of the kernels want of addresses and strides.
@@ -128,16 +124,15 @@ Status enqueue(const SparseMlaProblem& problem, const SparseMlaBuffers& buffers,
   WINNOW_TRY(launch(function_of(tile), params, blocks * plan.splits, threads_of(tile), plan.shared_bytes, stream,
                     device, tile.name));
   if (plan.splits == 1) return Status();
-  return launch(merge_of(tile), params, blocks * merge_blocks_for(tile.team_warps, plan.splits), kMergeThreads, 0,
-                stream, device, "merge");
+  return launch(merge_of(tile), params, blocks * merge_blocks_for(tile, plan.splits), kMergeThreads, 0, stream, device,
+                "merge");
 }
 
 }  // namespace
 
 Status init_mla(const DeviceInfo& device) {
   cudaFuncAttributes merge{};
-  WINNOW_TRY(
-      cuda_status(cudaFuncGetAttributes(&merge, mla_merge_function(RowFormat::bf16, 1)), "attributes of the merge"));
+  WINNOW_TRY(cuda_status(cudaFuncGetAttributes(&merge, mla_merge_function(kMlaTiles[0])), "attributes of the merge"));
   programmatic.store(merge.ptxVersion >= 90, std::memory_order_relaxed);
   for (const MlaTile& tile : kMlaTiles) {
     if (shared_bytes_of(tile) > device.smem_per_block || (tile.only_sm && tile.only_sm != device.sm)) continue;

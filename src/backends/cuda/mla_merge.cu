@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merge of the splits of sparse MLA: the second kernel of a launch with more than one split.
-//   grid   per token and head block 16 * team warps pieces of 8 heads x 32 columns; a piece takes 1, 4 or 8 warps, each
-//          with every 1st, 4th or 8th split, so that all loads of a warp are in flight at once
+//   grid   per token and eight heads 32 pieces of 16 columns; a piece takes 1, 4 or 8 warps, each with every 1st, 4th
+//   or
+//          8th split, so that all loads of a warp are in flight at once
 //   work   out = sum_i 2^(max_i - max) o_i / sum_i 2^(max_i - max) sum_i, in an order that shapes alone fix
 //   bound  reading 2 KB per head and split from L2, where the first kernel has just left it
 // A split without a counted slot has max = -inf and sum = 0 and takes no part.
@@ -11,99 +12,107 @@
 namespace winnow::cuda {
 namespace {
 
-template <class Row, int kTeamWarps>
-__global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant__ MlaParams p) {
-  using S = Shape<Row, kTeamWarps, false>;
-  __shared__ float4 boxes[kMergeThreads / 32][2][32];
-  __shared__ float2 box_sums[kMergeThreads / 32][4];
-  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, warp = threadIdx.x >> 5;
-  const int ways = p.merge_ways, way = warp % ways;
-  const uint32_t piece = blockIdx.x * (kMergeThreads / 32 / ways) + warp / ways;
-  const uint32_t item = piece / (16 * S::kWarps);  // token and head block
-  const int unit = piece % (16 * S::kWarps);
-  const int n = unit % S::kOutN, m = unit / S::kOutN * 2;  // m counts 16 columns over all warps of the team
-  const int64_t token = item / p.head_blocks;
-  const int first_head = item % p.head_blocks * S::kHeads + n * 8;
-
-  let_next_kernel_start();
-  wait_for_previous_kernel();
-  // Everything is asked for at once: this warp's splits, and the maxima of heads 2t, 2t + 1 over all splits, of which
-  // lane g looks at every eighth.
-  const float4* stats = reinterpret_cast<const float4*>(p.partial_stats) +
-                        (static_cast<int64_t>(item) * p.splits * S::kHeads + n * 8 + t * 2) / 2;
-  const float4* partial = reinterpret_cast<const float4*>(p.partial) +
-                          static_cast<int64_t>(item) * p.splits * (S::kHeads * kLatents / 4) + (m * S::kOutN + n) * 32 +
-                          lane;
-  float4 a[kMergeShare], b[kMergeShare], s[kMergeShare];
+// Statistics of a share, heads 2t and 2t + 1: maximum, sum, maximum, sum.
+__device__ __forceinline__ void raise(float2& top, float4 stats) {
+  top.x = fmaxf(top.x, stats.x), top.y = fmaxf(top.y, stats.z);
+}
+template <int kTiles>
+__device__ __forceinline__ void add_share(float (&o)[kTiles][4], float2& sum, const float4 (&share)[kTiles],
+                                          float4 stats, float2 top) {
+  const float x = team_weight(make_float2(stats.x, stats.y), top.x),
+              y = team_weight(make_float2(stats.z, stats.w), top.y);
+  sum.x += x * stats.y, sum.y += y * stats.w;
 #pragma unroll
-  for (int k = 0; k < kMergeShare; ++k) {
+  for (int c = 0; c < kTiles; ++c) {
+    o[c][0] += x * share[c].x, o[c][1] += y * share[c].y, o[c][2] += x * share[c].z, o[c][3] += y * share[c].w;
+  }
+}
+
+// kTiles: 16 columns each of a piece; kShare: splits of one warp, at most.
+template <class Row, int kHeads, int kTiles, int kShare>
+__global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant__ MlaParams p) {
+  constexpr int kBlocks = kHeads / 8, kPieces = kBlocks * kLatents / 16 / kTiles;
+  constexpr int64_t kSplitFloat4s = kHeads * kLatents / 4;
+  __shared__ float4 boxes[kMergeThreads / 32][kTiles][32];
+  __shared__ float4 box_stats[kMergeThreads / 32][4];
+  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, warp = threadIdx.x >> 5;
+  const int ways = p.merge_ways, way = warp & (ways - 1), ways_log2 = __ffs(ways) - 1;
+  const uint32_t piece = blockIdx.x * (kMergeThreads / 32 >> ways_log2) + (warp >> ways_log2);
+  const uint32_t item = piece / kPieces;  // token and head block
+  const int unit = piece % kPieces;
+  const int n = unit % kBlocks, m = unit / kBlocks * kTiles;  // m counts 16 columns over all warps of the team
+  const int64_t token = item / p.head_blocks;
+  const int first_head = item % p.head_blocks * kHeads + n * 8;
+
+  wait_for_previous_kernel();
+  // Everything is asked for at once.
+  const float4* stats = reinterpret_cast<const float4*>(p.partial_stats) +
+                        (static_cast<int64_t>(item) * p.splits * kHeads + n * 8 + t * 2) / 2;
+  const float4* partial = reinterpret_cast<const float4*>(p.partial) +
+                          static_cast<int64_t>(item) * p.splits * kSplitFloat4s + (m * kBlocks + n) * 32 + lane;
+  float4 share[kShare][kTiles], s[kShare];
+#pragma unroll
+  for (int k = 0; k < kShare; ++k) {
     const int i = way + k * ways;
     if (i >= p.splits) continue;
-    s[k] = __ldcg(stats + i * (S::kHeads / 2));
-    a[k] = __ldcg(partial + static_cast<int64_t>(i) * (S::kHeads * kLatents / 4));
-    b[k] = __ldcg(partial + static_cast<int64_t>(i) * (S::kHeads * kLatents / 4) + S::kOutN * 32);
-  }
-  float2 top = make_float2(-INFINITY, -INFINITY);
-#pragma unroll 8
-  for (int i = g; i < p.splits; i += 8) {
-    const float4 v = __ldcg(stats + i * (S::kHeads / 2));
-    top.x = fmaxf(top.x, v.x), top.y = fmaxf(top.y, v.z);
-  }
+    s[k] = __ldcg(stats + i * (kHeads / 2));
 #pragma unroll
-  for (int step = 4; step < 32; step *= 2) {
-    top.x = fmaxf(top.x, __shfl_xor_sync(~0u, top.x, step)), top.y = fmaxf(top.y, __shfl_xor_sync(~0u, top.y, step));
+    for (int c = 0; c < kTiles; ++c) share[k][c] = __ldcg(partial + i * kSplitFloat4s + c * kBlocks * 32);
   }
-  float o0[4] = {}, o1[4] = {};
-  float2 sum = make_float2(0, 0);
+  float2 top = make_float2(-INFINITY, -INFINITY), sum = make_float2(0, 0);
+  float o[kTiles][4] = {};
 #pragma unroll
-  for (int k = 0; k < kMergeShare; ++k) {
-    if (way + k * ways >= p.splits) continue;
-    const float wx = team_weight(make_float2(s[k].x, s[k].y), top.x),
-                wy = team_weight(make_float2(s[k].z, s[k].w), top.y);
-    sum.x += wx * s[k].y, sum.y += wy * s[k].w;
-    o0[0] += wx * a[k].x, o0[1] += wy * a[k].y, o0[2] += wx * a[k].z, o0[3] += wy * a[k].w;
-    o1[0] += wx * b[k].x, o1[1] += wy * b[k].y, o1[2] += wx * b[k].z, o1[3] += wy * b[k].w;
+  for (int k = 0; k < kShare; ++k) {
+    if (way + k * ways < p.splits) raise(top, s[k]);
   }
-  if (ways > 1) {
-    boxes[warp][0][lane] = make_float4(o0[0], o0[1], o0[2], o0[3]);
-    boxes[warp][1][lane] = make_float4(o1[0], o1[1], o1[2], o1[3]);
-    if (g == 0) box_sums[warp][t] = sum;
+  let_next_kernel_start();  // not before: CTAs that wait would crowd those that work onto fewer SMs
+#pragma unroll
+  for (int k = 0; k < kShare; ++k) {
+    if (way + k * ways < p.splits) add_share(o, sum, share[k], s[k], top);
+  }
+  if (ways > 1) {  // the same once more, over the warps
+#pragma unroll
+    for (int c = 0; c < kTiles; ++c) boxes[warp][c][lane] = make_float4(o[c][0], o[c][1], o[c][2], o[c][3]);
+    if (g == 0) box_stats[warp][t] = make_float4(top.x, sum.x, top.y, sum.y);
     __syncthreads();
     if (way != 0) return;
-    for (int i = 1; i < ways; ++i) {
-      const float4 x = boxes[warp + i][0][lane], y = boxes[warp + i][1][lane];
-      const float2 z = box_sums[warp + i][t];
-      sum.x += z.x, sum.y += z.y;
-      o0[0] += x.x, o0[1] += x.y, o0[2] += x.z, o0[3] += x.w;
-      o1[0] += y.x, o1[1] += y.y, o1[2] += y.z, o1[3] += y.w;
+    float4 other_stats[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (i >= ways) continue;
+      other_stats[i] = box_stats[warp + i][t];
+      raise(top, other_stats[i]);
+    }
+    sum = make_float2(0, 0);
+#pragma unroll
+    for (int c = 0; c < kTiles; ++c) o[c][0] = o[c][1] = o[c][2] = o[c][3] = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (i >= ways) continue;
+      float4 other[kTiles];
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) other[c] = boxes[warp + i][c][lane];
+      add_share(o, sum, other, other_stats[i], top);
     }
   }
-  const int pair = first_head + t * 2;
-  if (m == 0 && g == 0) {
-    store_lse(p, token, pair, top.x, sum.x);
-    store_lse(p, token, pair + 1, top.y, sum.y);
-  }
-  const float2 factor = make_float2(Row::kOutFactor * out_factor(p, pair, top.x, sum.x),
-                                    Row::kOutFactor * out_factor(p, pair + 1, top.y, sum.y));
-  const int head = first_head + g;
-  uint16_t* to = p.out + token * p.out_token_stride + head * p.out_head_stride;
-  Row::store_out(to, m * 16, p.d_v, t, o0, o1, factor, head < p.q_heads);
+  store_merged<Row>(p, token, first_head, m * 16, lane, top, sum, o);
 }
 
 template <class Row>
-const void* merge_of(int team_warps) {
-  switch (team_warps) {
-    case 1: return reinterpret_cast<const void*>(mla_merge<Row, 1>);
-    case 2: return reinterpret_cast<const void*>(mla_merge<Row, 2>);
-    case 4: return reinterpret_cast<const void*>(mla_merge<Row, 4>);
-    default: return reinterpret_cast<const void*>(mla_merge<Row, 8>);
+const void* merge_of(const MlaTile& tile) {
+  if (tile.spread) return reinterpret_cast<const void*>(mla_merge<Row, 8, kSpreadPiece, kMostSplits / 8>);
+  switch (tile.team_warps) {
+    case 1: return reinterpret_cast<const void*>(mla_merge<Row, 8, kMergePiece, kMaxSplits / 8>);
+    case 2: return reinterpret_cast<const void*>(mla_merge<Row, 16, kMergePiece, kMaxSplits / 8>);
+    case 4: return reinterpret_cast<const void*>(mla_merge<Row, 32, kMergePiece, kMaxSplits / 8>);
+    default: return reinterpret_cast<const void*>(mla_merge<Row, 64, kMergePiece, kMaxSplits / 8>);
   }
 }
 
 }  // namespace
 
-const void* mla_merge_function(RowFormat rows, int team_warps) {
-  return rows == RowFormat::bf16 ? merge_of<Bf16Rows>(team_warps) : merge_of<Fp8Rows>(team_warps);
+const void* mla_merge_function(const MlaTile& tile) {
+  return tile.rows == RowFormat::bf16 ? merge_of<Bf16Rows>(tile) : merge_of<Fp8Rows>(tile);
 }
 
 }  // namespace winnow::cuda

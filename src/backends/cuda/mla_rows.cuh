@@ -4,6 +4,7 @@
 //   scores      [16 rows] x [8 heads x n] over this warp's latents, added into fp32
 //   values      v32_fp8: A fragments of 32 columns x 16 rows, transposed (bf16 needs no more than ldmatrix)
 //   store_out   32 columns x 8 heads of the output as bf16
+//   store_tile  16 columns x 8 heads
 // Fragments of mma.m16n8k16, lane = 4g + t: A rows g, g+8; B column g; C (row g, columns 2t, 2t+1), (row g+8, same).
 // Rows of the cache stand on M, heads on N: 8 heads waste nothing. Everything is bf16 with fp32 accumulation.
 //
@@ -102,6 +103,15 @@ struct Bf16Rows {
       *reinterpret_cast<uint4*>(head + column + 8 * t) = make_uint4(r[0], r[1], r[2], r[3]);
     }
   }
+  static __device__ __forceinline__ void store_tile(uint16_t* head, int column, int d_v, int t, const float (&o)[4],
+                                                    float2 factor, bool valid) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int at = column + half * 8 + t * 2;
+      const uint32_t pair = transpose_matrix(pack_bf16(o[half * 2] * factor.x, o[half * 2 + 1] * factor.y));
+      if (valid && at < d_v) *reinterpret_cast<uint32_t*>(head + at) = pair;
+    }
+  }
 };
 
 struct Fp8Rows {
@@ -191,15 +201,15 @@ struct Fp8Rows {
 
   static __device__ __forceinline__ void store_out(uint16_t* head, int column, int d_v, int t, const float (&o0)[4],
                                                    const float (&o1)[4], float2 factor, bool valid) {
-    store_half(head, column + 4 * t, d_v, o0, factor, valid);
-    store_half(head, column + 16 + 4 * t, d_v, o1, factor, valid);
+    store_tile(head, column, d_v, t, o0, factor, valid);
+    store_tile(head, column + 16, d_v, t, o1, factor, valid);
   }
-  static __device__ __forceinline__ void store_half(uint16_t* head, int column, int d_v, const float (&o)[4],
+  static __device__ __forceinline__ void store_tile(uint16_t* head, int column, int d_v, int t, const float (&o)[4],
                                                     float2 factor, bool valid) {
     const uint32_t even_columns = transpose_matrix(pack_bf16(o[0] * factor.x, o[1] * factor.y));
     const uint32_t odd_columns = transpose_matrix(pack_bf16(o[2] * factor.x, o[3] * factor.y));
-    if (valid && column < d_v) {
-      *reinterpret_cast<uint2*>(head + column) =
+    if (valid && column + 4 * t < d_v) {
+      *reinterpret_cast<uint2*>(head + column + 4 * t) =
           make_uint2(__byte_perm(even_columns, odd_columns, 0x5410), __byte_perm(even_columns, odd_columns, 0x7632));
     }
   }

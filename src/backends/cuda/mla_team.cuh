@@ -39,12 +39,21 @@ struct Shape {
   static __device__ __forceinline__ constexpr int box_of(int n, int m) {
     return ((n - kFirstPosted) * kTilesM + m) * 512;
   }
+  // The same, seen by the warp `at` that posts them: an offset among all mailboxes.
+  template <class At>
+  static __device__ __forceinline__ uint32_t posted_at(const At& at, int n, int m) {
+    return at.owner(n) * kMailWarp + box_of(n, m);
+  }
   static constexpr bool kOverlap = kOverlapped;
   static constexpr bool kOneTeam = kWarps >= 4;  // per CTA
   static constexpr bool kRopeShared = rope_q_in_shared(Row::kFormat, kWarps, kOverlapped);
   static constexpr bool kPostsOwn = posts_own_scores(Row::kFormat, kWarps);
   static constexpr int kFirstPosted = kPostsOwn ? 0 : 1;  // of the groups of 8 heads that a warp scores
   // Rows of 16 whose scores a warp computes side by side: two halve the exposed latency and want 16 registers more.
+  static constexpr int kScoreUnroll = kPostsOwn ? 1 : kTilesM;
+  static constexpr int kValueRing = kOverlapped   ? 4
+                                    : kWarps >= 4 ? 1
+                                                  : 2;  // fragments asked for ahead, as registers allow
   static constexpr int kSideBySide = kOverlapped && Row::kFormat == RowFormat::bf16 ? kTilesM : 1;
   static constexpr TeamLayout kLayout = team_layout(Row::kFormat, kWarps, kOverlapped, kTileRows);
   static constexpr int kMailWarp = kLayout.mail_warp, kWeightsWarp = kLayout.weights_warp;
@@ -98,7 +107,9 @@ struct Place {
   __device__ __forceinline__ int slice() const { return warp % S::kSlices; }
   // Owner of the n-th group of eight heads that this warp scores; its own come first, so that which registers hold
   // them is known at compile time.
-  __device__ __forceinline__ int owner(int n) const { return warp - slice() + (slice() + n) % S::kSlices; }
+  __device__ __forceinline__ int owner(int n) const {
+    return S::kHeads == 8 ? 0 : warp - slice() + (slice() + n) % S::kSlices;
+  }
 
   __device__ __forceinline__ uint32_t mail(int buffer) const { return base + buffer * S::kLayout.mail_bytes; }
   __device__ __forceinline__ uint32_t weights(int buffer) const {
@@ -241,7 +252,7 @@ __device__ __forceinline__ void score(const Place<S>& at, const Query<S>& q, int
       for (int n = 0; n < S::kTilesN; ++n) b[n][0] = q.rope[step][n][0], b[n][1] = q.rope[step][n][1];
     }
   };
-#pragma unroll(S::kPostsOwn ? 1 : S::kTilesM)
+#pragma unroll(S::kScoreUnroll)
   for (int first = 0; first < S::kTilesM; first += S::kSideBySide) {
     if (first > 0) __syncwarp();  // keeps ptxas from asking for all fragments of the tile at once, and spilling
     const uint32_t rows = tile + first * 16 * S::Row::kPitch;
@@ -258,7 +269,7 @@ __device__ __forceinline__ void score(const Place<S>& at, const Query<S>& q, int
       }
 #pragma unroll
       for (int n = S::kFirstPosted; n < S::kTilesN; ++n) {
-        store_shared(mail + late.owner(n) * S::kMailWarp + S::box_of(n, m) + late.lane * 16, s[side][n]);
+        store_shared(mail + S::posted_at(late, n, m) + late.lane * 16, s[side][n]);
       }
     }
   }
@@ -388,8 +399,7 @@ __device__ __forceinline__ void accumulate_group(uint32_t rows, int c, const uin
       }
     }
   } else {
-    // Fragments are asked for ahead as far as registers allow.
-    constexpr int kRing = S::kOverlap ? 4 : S::kWarps >= 4 ? 1 : 2;
+    constexpr int kRing = S::kValueRing;
     uint32_t a[kRing][4];
 #pragma unroll
     for (int m = 0; m < kRing - 1; ++m) load_matrices_transposed(a[m], columns + m * 32);
@@ -431,11 +441,11 @@ __device__ __forceinline__ void accumulate(const Place<S>& at, int stage, int bu
   }
 }
 
-// The same for a team of one warp: probabilities are transposed in registers and never leave the warp.
+// The same where a warp holds all heads of its team: probabilities are transposed in registers and never leave it.
 template <class S>
 __device__ __forceinline__ void accumulate_alone(const Place<S>& at, int stage, const float (&p)[S::kTilesM][4],
                                                  const float (&factor)[2], Output<S>& out) {
-  static_assert(S::kWarps == 1 && S::kTilesM == 1);
+  static_assert(S::kHeads == 8);
   if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
     for (int m = 0; m < S::kOutM; ++m) {
@@ -444,12 +454,18 @@ __device__ __forceinline__ void accumulate_alone(const Place<S>& at, int stage, 
     }
   }
   const uint32_t tile = at.stage(stage) + S::Row::value_lane(at.lane) + at.warp * S::kColumns * S::Row::kBytesPerLatent;
+  const int first_group = at.warp * S::kColumns / 128;
 #pragma unroll
-  for (int c = 0; c < S::kWarpCopies; ++c) {
-    const float low = weight_factor<S>(at, stage, at.g(), c), high = weight_factor<S>(at, stage, at.g() + 8, c);
-    const uint32_t b[1][2] = {{transpose_matrix(pack_bf16(p[0][0] * low, p[0][1] * low)),
-                               transpose_matrix(pack_bf16(p[0][2] * high, p[0][3] * high))}};
-    accumulate_group<S>(tile, c, b, out);
+  for (int k = 0; k < S::kTilesM; ++k) {
+    const int row = k * 16 + at.g();
+#pragma unroll
+    for (int c = 0; c < S::kWarpCopies; ++c) {
+      const float low = weight_factor<S>(at, stage, row, first_group + c),
+                  high = weight_factor<S>(at, stage, row + 8, first_group + c);
+      const uint32_t b[1][2] = {{transpose_matrix(pack_bf16(p[k][0] * low, p[k][1] * low)),
+                                 transpose_matrix(pack_bf16(p[k][2] * high, p[k][3] * high))}};
+      accumulate_group<S>(tile + k * 16 * S::Row::kPitch, c, b, out);
+    }
   }
 }
 

@@ -29,13 +29,14 @@ inline constexpr int kMaxStages = 4;    // ring of tiles in shared memory
 struct MlaTile {
   const char* name;
   RowFormat rows;
-  int team_warps;   // 1, 2, 4, 8: 8, 16, 32, 64 heads per CTA
-  bool overlapped;  // scores of the next tile are computed before the values of this one
-  int tile_rows;    // cache rows in one step
-  int stages;       // tiles in the ring
-  int teams;        // teams in a CTA
-  int per_sm;       // CTAs that should be resident on one SM; the tile wants shared memory for all of them
-  int only_sm = 0;  // the one compute capability that it is compiled for; 0: any from 80 on
+  int team_warps;       // 1, 2, 4, 8: 8, 16, 32, 64 heads per CTA
+  bool overlapped;      // scores of the next tile are computed before the values of this one
+  int tile_rows;        // cache rows in one step
+  int stages;           // tiles in the ring
+  int teams;            // teams in a CTA
+  int per_sm;           // CTAs that should be resident on one SM; the tile wants shared memory for all of them
+  int only_sm = 0;      // the one compute capability that it is compiled for; 0: any from 80 on
+  bool spread = false;  // for a few tokens: all warps of the team hold the same eight heads (mla_spread.cuh)
 };
 
 // The kernel of SM90 is laid out by itself (mla_bf16_h64_wgmma.cu).
@@ -44,7 +45,7 @@ inline constexpr int kWgmmaSharedBytes = 231680;
 [[nodiscard]] constexpr bool is_wgmma(const MlaTile& tile) { return tile.only_sm == 90; }
 
 [[nodiscard]] constexpr int tile_rows_of(int team_warps) { return team_warps <= 2 ? 16 : 32; }
-[[nodiscard]] constexpr int heads_of(const MlaTile& tile) { return 8 * tile.team_warps; }
+[[nodiscard]] constexpr int heads_of(const MlaTile& tile) { return tile.spread ? 8 : 8 * tile.team_warps; }
 [[nodiscard]] constexpr int threads_of(const MlaTile& tile) {
   return is_wgmma(tile) ? kWgmmaThreads : 32 * tile.team_warps * tile.teams;
 }
@@ -98,8 +99,21 @@ struct TeamLayout {
   return l;
 }
 
+// The same for a spread tile: mailboxes [warp][16 rows][fragment], masks, ring.
+inline constexpr int kSpreadWarps = 4;
+[[nodiscard]] constexpr TeamLayout spread_layout(RowFormat rows) {
+  const int tile_rows = tile_rows_of(kSpreadWarps);
+  TeamLayout l{};
+  l.mail_warp = tile_rows / 16 * 512;
+  l.mail_bytes = kSpreadWarps * l.mail_warp;
+  l.valid = l.mail_bytes;
+  l.ring = (l.valid + kMaxStages * 4 + 127) / 128 * 128;
+  l.stage_bytes = tile_rows * row_pitch(rows);
+  return l;
+}
+
 [[nodiscard]] constexpr int team_bytes_of(const MlaTile& t) {
-  const TeamLayout l = team_layout(t.rows, t.team_warps, t.overlapped, t.tile_rows);
+  const TeamLayout l = t.spread ? spread_layout(t.rows) : team_layout(t.rows, t.team_warps, t.overlapped, t.tile_rows);
   return (l.ring + l.stage_bytes * t.stages + 127) / 128 * 128;
 }
 
@@ -110,10 +124,15 @@ inline constexpr int kFinishBytesPerHead = 12;
   return static_cast<int64_t>(t.teams) * (team_bytes_of(t) + heads_of(t) * kFinishBytesPerHead);
 }
 
-// The list, best first for its number of heads and row format. The first one that a device has room for is taken.
+// The list, best first for its number of heads and row format. The first one that a device has room for is taken;
+// spread tiles stand aside, plan_mla says when they are better.
 // clang-format off
 inline constexpr MlaTile kMlaTiles[] = {
-    // name                 rows                warps overlap rows stages teams per_sm
+    // name                 rows                warps overlap rows stages teams per_sm sm spread
+    {"bf16.h8.spread",      RowFormat::bf16,    4,    false,  32,  1,     1,    1, 0, true},
+    {"bf16.h8.spread.long", RowFormat::bf16,    4,    false,  32,  2,     1,    1, 0, true},
+    {"fp8.h8.spread",       RowFormat::v32_fp8, 4,    false,  32,  1,     1,    1, 0, true},
+    {"fp8.h8.spread.long",  RowFormat::v32_fp8, 4,    false,  32,  2,     1,    1, 0, true},
     {"bf16.h8.wide",        RowFormat::bf16,    1,    false,  16,  2,     3,    2},
     {"bf16.h8",             RowFormat::bf16,    1,    false,  16,  2,     2,    1},
     {"bf16.h16.wide",       RowFormat::bf16,    2,    false,  16,  2,     2,    2},
@@ -151,10 +170,12 @@ constexpr bool portable_tiles_fit() {
 }
 static_assert(portable_tiles_fit());
 
-// What the kernels are compiled for.
+// What the kernels are compiled for; two teams of several warps meet at barriers of their own.
 constexpr bool rows_agree() {
   for (const MlaTile& t : kMlaTiles) {
     if (t.tile_rows != tile_rows_of(t.team_warps) || t.stages > kMaxStages) return false;
+    if (t.teams > (t.team_warps == 1 ? 4 : t.team_warps == 2 ? 2 : 1)) return false;
+    if (t.spread && (t.team_warps != kSpreadWarps || t.stages > 2)) return false;
   }
   return true;
 }
@@ -168,6 +189,20 @@ constexpr bool outputs_fit() {
   return true;
 }
 static_assert(outputs_fit());
+
+// The merge of splits: a piece is some 16 columns of 8 heads (256 columns of one head where the first kernel is the
+// wgmma one), and one, four or eight warps of a CTA share its splits.
+inline constexpr int kMergeThreads = 256;
+inline constexpr int kMergePiece = 2, kSpreadPiece = 1;  // times 16 columns
+inline constexpr int kMaxSplits = 32;                    // of a tile that is not spread: more cost the merge too much
+inline constexpr int kMostSplits = 64;
+[[nodiscard]] constexpr int merge_ways_for(int splits) { return splits <= 4 ? 1 : splits <= 16 ? 4 : 8; }
+// CTAs of the merge per token and head block.
+[[nodiscard]] constexpr int merge_blocks_for(const MlaTile& tile, int splits) {
+  const int columns = 16 * (tile.spread ? kSpreadPiece : kMergePiece);
+  const int pieces = is_wgmma(tile) ? heads_of(tile) * 2 : heads_of(tile) / 8 * (kLatents / columns);
+  return pieces * merge_ways_for(splits) / (kMergeThreads / 32);
+}
 
 // The kernels' arguments. Plain data, passed by value. Strides of q and out in elements, of rows in bytes.
 struct MlaParams {

@@ -8,24 +8,13 @@
 
 #include <cstdint>
 
+#include "core/cuda_device.cuh"
+
 namespace winnow::cuda::indexer {
 
 constexpr int kDim = 128;     // elements of a key
 constexpr int kKSteps = 8;    // mma steps of 16 elements along a key
 constexpr int kHeadTile = 8;  // heads of one mma
-
-// Overlap of a launch with the end of the one before (programmatic dependent launch, sm_90 and up). A kernel that was
-// launched so must wait before it touches global memory; one that was not returns from the wait at once.
-__device__ inline void let_next_kernel_start() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ inline void wait_for_last_kernel() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 // n / d for 0 <= n < 2^31 by one wide multiplication: with 2^shift >= 2^31 * d and multiplier = ceil(2^shift / d) the
 // error stays below 1 / d.

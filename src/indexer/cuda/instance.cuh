@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch and attribute setting of one score kernel over the compiled head tiles; included by the instance files.
+// How a compiled kernel is launched and its attribute set; for the files that compile one.
 #pragma once
 
+#include "core/cuda_status.hpp"
 #include "indexer/cuda/launch.hpp"
 
 namespace winnow::cuda::indexer {
 
-[[nodiscard]] inline Status launch_status(const char* kernel) {
-  const cudaError_t code = cudaGetLastError();
-  if (code == cudaSuccess) return {};
-  return error(StatusCode::device_error, kernel, ": launch failed: ", cudaGetErrorString(code));
-}
+// A score kernel compiled for each count of head tiles that head_tiles() names.
+using ScoreKernel = void (*)(ScoreParams);
+inline constexpr int kCompiledTiles[] = {1, 2, 4, 8};
 
 // Launches a kernel of the top-k. `overlapped`: its launch may overlap the end of the kernel before it on the stream,
 // which the kernel itself waits for.
@@ -27,16 +26,14 @@ template <class Params>
   config.attrs = &attribute;
   config.numAttrs = overlapped ? 1 : 0;
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, params);
-  if (code == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return error(StatusCode::device_error, name, ": launch failed: ", cudaGetErrorString(code));
+  if (code != cudaSuccess) (void)cudaGetLastError();
+  return cuda_status(code, "launch failed").in(name);
 }
 
-[[nodiscard]] inline Status allow_shared(const void* kernel, const char* name, int64_t bytes) {
+[[nodiscard]] inline Status allow_shared(ScoreKernel kernel, const char* name, int64_t bytes) {
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (code == cudaSuccess) return {};
-  return error(StatusCode::device_error, name, ": ", bytes, " bytes of shared memory: ", cudaGetErrorString(code));
+  return cuda_status(code, concat(bytes, " bytes of shared memory")).in(name);
 }
 
 }  // namespace winnow::cuda::indexer

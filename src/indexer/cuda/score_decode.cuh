@@ -13,6 +13,7 @@
 #pragma once
 
 #include "indexer/cuda/device.cuh"
+#include "indexer/cuda/instance.cuh"
 #include "indexer/cuda/select_admit.hpp"
 
 namespace winnow::cuda::indexer {
@@ -241,6 +242,34 @@ __global__ void __launch_bounds__(DecodeShape::kWarps * 32, kVector ? DecodeShap
     if (stores<Keys>(lane) && in_whole_groups(w, position)) out[position] = score;
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
+}
+
+// What an instance file compiles: the kernels of one key format, with aligned tiles and without.
+template <class Keys, bool kVector>
+[[nodiscard]] ScoreKernel decode_kernel(int tiles) {
+  switch (tiles) {
+    case 1: return score_decode<Keys, 1, kVector>;
+    case 2: return score_decode<Keys, 2, kVector>;
+    case 4: return score_decode<Keys, 4, kVector>;
+    default: return score_decode<Keys, 8, kVector>;
+  }
+}
+
+template <class Keys>
+[[nodiscard]] Status launch_decode(const char* name, const ScoreParams& params, int tiles, cudaStream_t stream) {
+  const ScoreKernel kernel = params.key_vector ? decode_kernel<Keys, true>(tiles) : decode_kernel<Keys, false>(tiles);
+  const auto ctas = static_cast<uint32_t>(int64_t{params.rows} * params.splits);
+  kernel<<<ctas, DecodeShape::kWarps * 32, DecodeShape::shared_bytes(tiles), stream>>>(params);
+  return launch_status(name);
+}
+
+template <class Keys>
+[[nodiscard]] Status init_decode(const char* name) {
+  for (const int tiles : kCompiledTiles) {
+    WINNOW_TRY(allow_shared(decode_kernel<Keys, true>(tiles), name, DecodeShape::shared_bytes(tiles)));
+    WINNOW_TRY(allow_shared(decode_kernel<Keys, false>(tiles), name, DecodeShape::shared_bytes(tiles)));
+  }
+  return {};
 }
 
 }  // namespace winnow::cuda::indexer

@@ -1,52 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // score_decode over bf16 keys: the compiled head tiles, with aligned tiles and without.
-#include "indexer/cuda/instance.cuh"
 #include "indexer/cuda/score_decode.cuh"
 
 namespace winnow::cuda::indexer {
-namespace {
-
-template <int kTiles, bool kVector>
-Status launch(const ScoreParams& params, cudaStream_t stream) {
-  const auto ctas = static_cast<uint32_t>(int64_t{params.rows} * params.splits);
-  score_decode<Bf16Keys, kTiles, kVector>
-      <<<ctas, DecodeShape::kWarps * 32, DecodeShape::shared_bytes(kTiles), stream>>>(params);
-  return launch_status("score_decode_bf16");
-}
-
-template <int kTiles>
-Status launch(const ScoreParams& params, cudaStream_t stream) {
-  return params.key_vector ? launch<kTiles, true>(params, stream) : launch<kTiles, false>(params, stream);
-}
-
-template <int kTiles, bool kVector>
-Status init() {
-  return allow_shared(reinterpret_cast<const void*>(&score_decode<Bf16Keys, kTiles, kVector>), "score_decode_bf16",
-                      DecodeShape::shared_bytes(kTiles));
-}
-
-template <bool kVector>
-Status init_all() {
-  WINNOW_TRY((init<1, kVector>()));
-  WINNOW_TRY((init<2, kVector>()));
-  WINNOW_TRY((init<4, kVector>()));
-  return init<8, kVector>();
-}
-
-}  // namespace
 
 Status launch_decode_bf16(const ScoreParams& params, int tiles, cudaStream_t stream) {
-  switch (tiles) {
-    case 1: return launch<1>(params, stream);
-    case 2: return launch<2>(params, stream);
-    case 4: return launch<4>(params, stream);
-    default: return launch<8>(params, stream);
-  }
+  return launch_decode<Bf16Keys>("score_decode_bf16", params, tiles, stream);
 }
 
-Status init_decode_bf16() {
-  WINNOW_TRY(init_all<true>());
-  return init_all<false>();
-}
+Status init_decode_bf16() { return init_decode<Bf16Keys>("score_decode_bf16"); }
 
 }  // namespace winnow::cuda::indexer

@@ -9,7 +9,9 @@
 // same order as score_decode, so a token's scores do not depend on which of the two ran.
 #pragma once
 
+#include "core/checked.hpp"
 #include "indexer/cuda/device.cuh"
+#include "indexer/cuda/instance.cuh"
 #include "indexer/cuda/select_admit.hpp"
 
 namespace winnow::cuda::indexer {
@@ -185,6 +187,33 @@ __global__ void __launch_bounds__(PrefillShape::kWarps * 32, 1) score_prefill(co
       }
     }
   }
+}
+
+// What an instance file compiles: the kernels of one key format.
+template <class Keys>
+[[nodiscard]] ScoreKernel prefill_kernel(int tiles) {
+  switch (tiles) {
+    case 1: return score_prefill<Keys, 1>;
+    case 2: return score_prefill<Keys, 2>;
+    case 4: return score_prefill<Keys, 4>;
+    default: return score_prefill<Keys, 8>;
+  }
+}
+
+template <class Keys>
+[[nodiscard]] Status launch_prefill(const char* name, const ScoreParams& params, int tiles, cudaStream_t stream) {
+  const int64_t ctas = int64_t{ceil_div(params.rows, PrefillShape::queries(tiles))} * params.splits;
+  const ScoreKernel kernel = prefill_kernel<Keys>(tiles);
+  kernel<<<static_cast<uint32_t>(ctas), PrefillShape::kWarps * 32, PrefillShape::shared_bytes(tiles), stream>>>(params);
+  return launch_status(name);
+}
+
+template <class Keys>
+[[nodiscard]] Status init_prefill(const char* name) {
+  for (const int tiles : kCompiledTiles) {
+    WINNOW_TRY(allow_shared(prefill_kernel<Keys>(tiles), name, PrefillShape::shared_bytes(tiles)));
+  }
+  return {};
 }
 
 }  // namespace winnow::cuda::indexer

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // run_select: for each share of the tokens that the workspace holds scores for, one launch of scores, then the levels
 // of the top-k, all on one stream. No value from device memory steers a launch.
+#include "indexer/cuda/select.hpp"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,7 +11,6 @@
 #include "core/checked.hpp"
 #include "indexer/cuda/launch.hpp"
 #include "indexer/cuda/topk.hpp"
-#include "kernels/entry_points.hpp"
 
 namespace winnow::cuda {
 namespace {

@@ -553,7 +553,7 @@ __global__ void __launch_bounds__(kTopkThreads, kKeys <= 16 ? 2 : 1) topk_level(
   const int32_t row = static_cast<int32_t>(blockIdx.x / static_cast<uint32_t>(p.segments));
   const int32_t segment = static_cast<int32_t>(blockIdx.x % static_cast<uint32_t>(p.segments));
   let_next_kernel_start();
-  wait_for_last_kernel();
+  wait_for_previous_kernel();
   const Window w = window_of(p.sequences, p.first_token + row);
   const bool last = p.out_values == nullptr;
   if (w.count() <= p.topk) {  // nothing was scored, lists of this row are never read

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_filter(const __grid_cons
   const int32_t row = static_cast<int32_t>(blockIdx.x / p.segments.divisor);
   const int32_t segment = static_cast<int32_t>(blockIdx.x % p.segments.divisor);
   let_next_kernel_start();
-  wait_for_last_kernel();
+  wait_for_previous_kernel();
   const Window w = window_of(p.row[0].sequences, p.row[0].first_token + row);
   if (w.count() <= p.row[0].topk) return;  // topk_finish writes such rows without a list
   smem.bins[threadIdx.x] = {};
@@ -271,7 +271,7 @@ __device__ inline void finish_slowly(TopkSmem& smem, const SplitParams& p, int32
 __global__ void __launch_bounds__(kTopkThreads, 1) topk_finish(const __grid_constant__ SplitParams p) {
   __shared__ FinishSmem smem;
   const auto row = static_cast<int32_t>(blockIdx.x);
-  wait_for_last_kernel();
+  wait_for_previous_kernel();
   const Window w = window_of(p.row[0].sequences, p.row[0].first_token + row);
   if (w.count() <= p.row[0].topk) {
     store_whole_window(p.row[0], row, w);
