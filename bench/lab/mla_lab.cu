@@ -31,7 +31,7 @@ static int force_splits = 0, only_part = 0;
 
 static void launch(const SparseMlaProblem& p, const SparseMlaBuffers& b, std::byte* ws, cudaStream_t stream) {
   cuda::MlaPlan plan = cuda::plan_mla(p, device);
-  if (force_splits) {
+  if (force_splits && plan.tile->stages > 1) {  // a ring of one has room for one tile: as many splits as tiles
     plan.splits = force_splits;
     plan.partial_bytes = int64_t(p.tokens) * plan.head_blocks * plan.splits * cuda::heads_of(*plan.tile) * 2048;
   }
@@ -53,8 +53,8 @@ static void launch(const SparseMlaProblem& p, const SparseMlaBuffers& b, std::by
                        stream, device, t.name)
         .ok();
   else
-    (void)cuda::launch(cuda::merge_of(t), params, blocks * cuda::merge_blocks_for(t, plan.splits),
-                       cuda::kMergeThreads, 0, stream, device, "merge")
+    (void)cuda::launch(cuda::merge_of(t), params, blocks * cuda::merge_blocks_for(t, plan.splits), cuda::kMergeThreads,
+                       0, stream, device, "merge")
         .ok();
 }
 

@@ -239,7 +239,8 @@ WINNOW_EXPORT const char* winnow_last_error(void);
 
 /* Sets the attributes that the kernels need on this device and reads its facts. `info` may be null; otherwise its
  * struct_size is set by the caller, and its name is owned by the library. Cheap when repeated.
- * The environment variable WINNOW_SHARED_KB, when set, limits the shared memory per block that kernels are chosen for. */
+ * The environment variable WINNOW_SHARED_KB, read at a device's first call, limits the shared memory per block that
+ * kernels are chosen for. */
 WINNOW_EXPORT winnow_status winnow_init_device(int32_t device, winnow_device_info* info);
 
 /* The predicates: may this problem run on that device, with what launch, or for which reasons not. No device call, so

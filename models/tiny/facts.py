@@ -68,6 +68,10 @@ def recall_sample(vocabulary, length, rng, source, facts=None, questions=None):
     head = [vocabulary.id["[gMASK]"], vocabulary.id["<sop>"], vocabulary.id["<|user|>"]] + newline
     hidden = [newline + vocabulary.encode(rng.choice(STATEMENTS).format(*fact)) + newline for fact in facts]
     room = length + 1 - len(head) - len(tail) - sum(map(len, hidden))
+    if room < 0:  # a short sample has no place for that many
+        if len(facts) == 1:
+            raise ValueError(f"{length} tokens are too few for one hidden fact and a question about it")
+        return recall_sample(vocabulary, length, rng, source, facts=len(facts) // 2, questions=1)
     offset = rng.randrange(0, len(source) - room - 1)
     body = source[offset : offset + room].tolist()
     out, done = list(head), 0

@@ -4,11 +4,11 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
-#include <initializer_list>
 
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>

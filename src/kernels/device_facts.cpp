@@ -46,6 +46,7 @@ Status limit_shared_memory(DeviceInfo& info) {
   }
   info.smem_per_block = kb * 1024;
   info.smem_per_sm = std::min(info.smem_per_sm, (kb + kReservedSharedKb) * 1024);
+  info.name += concat(", as if with ", kb, " KB of shared memory");  // so that nothing changes silently
   return {};
 }
 

@@ -13,7 +13,7 @@ inline constexpr const char* kSharedLimitVariable = "WINNOW_SHARED_KB";
 
 // bandwidth comes from the memory clock and bus width; matrix_flops from the tensor rate of the compute capability,
 // the SM count and the boost clock: a data-sheet figure, to be set beside a measured one (ceilings.hpp).
-// invalid_argument: WINNOW_SHARED_KB is no number, or more than the device has.
+// invalid_argument: WINNOW_SHARED_KB is no whole number from 48 to what the device has.
 [[nodiscard]] Result<DeviceInfo> device_facts(int device);
 
 }  // namespace winnow::kernels

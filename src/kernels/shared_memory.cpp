@@ -37,8 +37,8 @@ void add_mla(Table& table, const DeviceInfo& device) {
   }
   for (const RowFormat rows : {RowFormat::bf16, RowFormat::v32_fp8}) {
     for (int heads = 1; heads <= 128; ++heads) {
-      for (const int tokens : {1, 64, 4096}) {
-        const SparseMlaProblem problem{tokens, heads, 2048, 64, 512, 64, 512, 1.0f, rows};
+      for (const auto& [tokens, topk] : {std::pair{1, 2048}, {1, 4096}, {64, 2048}, {4096, 2048}}) {
+        const SparseMlaProblem problem{tokens, heads, topk, 64, 512, 64, 512, 1.0f, rows};
         const cuda::MlaPlan plan = cuda::plan_mla(problem, device);
         if (plan.tile == nullptr) continue;
         LaunchSize& size = table[kernel_of(*plan.tile)];

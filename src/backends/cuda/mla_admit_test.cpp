@@ -95,7 +95,7 @@ TEST(MlaAdmit, AFewTokensAreSpreadOverTheMachine) {
   EXPECT_EQ(tile(problem(9, 8), h200()), "bf16.h8.wide");
   EXPECT_EQ(tile(problem(2, 33), h200()), "bf16.h64.wgmma");
   EXPECT_EQ(tile(problem(1, 8), rtx_pro_6000()), "bf16.h8.spread");
-  EXPECT_EQ(tile(problem(6, 8), rtx_pro_6000()), "bf16.h8");  // 42 KB each: two find a seat on an SM
+  EXPECT_EQ(tile(problem(6, 8), rtx_pro_6000()), "bf16.h8");  // 41 KB each: two find a seat on an SM
   SparseMlaProblem p = problem(1, 8);
   EXPECT_EQ(plan_mla(p, h200()).splits, 64);
   p.topk = 2049;  // 65 tiles: the merge takes 64 splits, one of them with two tiles

@@ -57,7 +57,9 @@ Status launch(const void* function, const MlaParams& params, unsigned blocks, un
   config.attrs = &attribute;
   config.numAttrs = device.sm >= 90 && programmatic.load(std::memory_order_relaxed) ? 1 : 0;
   void* arguments[] = {const_cast<MlaParams*>(&params)};
-  return cuda_status(cudaLaunchKernelExC(&config, function, arguments), "launch failed").in(name);
+  const cudaError_t code = cudaLaunchKernelExC(&config, function, arguments);
+  if (code != cudaSuccess) (void)cudaGetLastError();  // reported here, not by the next launch that asks
+  return cuda_status(code, "launch failed").in(name);
 }
 
 // What the copies and vector accesses of the kernels want of addresses and strides.
@@ -125,7 +127,7 @@ Status enqueue(const SparseMlaProblem& problem, const SparseMlaBuffers& buffers,
                     device, tile.name));
   if (plan.splits == 1) return Status();
   return launch(merge_of(tile), params, blocks * merge_blocks_for(tile, plan.splits), kMergeThreads, 0, stream, device,
-                "merge");
+                "mla_merge");
 }
 
 }  // namespace
@@ -136,7 +138,7 @@ Status init_mla(const DeviceInfo& device) {
   programmatic.store(merge.ptxVersion >= 90, std::memory_order_relaxed);
   for (const MlaTile& tile : kMlaTiles) {
     if (shared_bytes_of(tile) > device.smem_per_block || (tile.only_sm && tile.only_sm != device.sm)) continue;
-    // Tiles that share a function are listed largest first or alike, so the largest that fits is asked for.
+    // Tiles that share a function may want different amounts: the largest that fits is asked for.
     int64_t bytes = 0;
     for (const MlaTile& other : kMlaTiles) {
       if (function_of(other) == function_of(tile) && shared_bytes_of(other) <= device.smem_per_block) {
@@ -149,7 +151,8 @@ Status init_mla(const DeviceInfo& device) {
     WINNOW_TRY(cuda_status(cudaFuncSetAttribute(function_of(tile), cudaFuncAttributePreferredSharedMemoryCarveout,
                                                 cudaSharedmemCarveoutMaxShared),
                            concat("carve-out of ", tile.name)));
-    // The merge wants no shared memory, but a different carve-out would make every SM drain between the two kernels.
+    // The merge wants little shared memory, but a different carve-out would make every SM drain between the two
+    // kernels.
     WINNOW_TRY(cuda_status(cudaFuncSetAttribute(merge_of(tile), cudaFuncAttributePreferredSharedMemoryCarveout,
                                                 cudaSharedmemCarveoutMaxShared),
                            "carve-out of the sparse MLA merge"));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merge of the splits of sparse MLA: the second kernel of a launch with more than one split.
-//   grid   per token and eight heads 32 pieces of 16 columns; a piece takes 1, 4 or 8 warps, each with every 1st, 4th
-//   or
-//          8th split, so that all loads of a warp are in flight at once
+//   grid   per token and eight heads 16 pieces of 32 columns, 32 of 16 for spread tiles; a piece takes 1, 4 or 8 warps,
+//          each with every 1st, 4th or 8th split, so that all loads of a warp are in flight at once
 //   work   out = sum_i 2^(max_i - max) o_i / sum_i 2^(max_i - max) sum_i, in an order that shapes alone fix
 //   bound  reading 2 KB per head and split from L2, where the first kernel has just left it
 // A split without a counted slot has max = -inf and sum = 0 and takes no part.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sparse MLA of a few query tokens, sm_80 and up: latency is all, so the list is cut into single tiles and every CTA
-// has one. Other kernels give a warp all 512 dimensions of eight heads; here four warps share them.
+// has one. The kernel of 8 heads gives a warp all their 512 dimensions; here four warps share them.
 //   grid   tokens * blocks of 8 heads * splits in x, split fastest; from shapes alone
 //   cta    one team of 4 warps, all with the same 8 heads: a warp takes 128 dimensions of the scores and 128 columns of
 //          the values of 32 rows; every warp takes the softmax of all of them, so that nothing has to be sent on
-//   smem   mla_tiles.hpp: 25 KB (v32_fp8), 42 KB (bf16); 46 and 79 KB for lists of more than 64 tiles, where a CTA may
-//          have two
+//   smem   mla_tiles.hpp: 25 KB (v32_fp8), 41 KB (bf16), a ring of one: every CTA has one tile at most. 45 and 77 KB
+//          with a ring of two for lists of more than 64 tiles
 //   sync   two barriers a tile, all threads
 //   bound  latency: launch, list, rows, the instructions of one tile, the merge
 // A list is cut by its width and not by its length, so that the length and the slots are asked for together.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of sparse MLA for one team of warps. mla_kernel.cuh strings them together.
+// Steps of sparse MLA for one team of warps. mla_kernel.cuh and mla_spread.cuh string them together.
 //
 // Roles inside a team of W warps (8 W heads):
 //   scores   W = 1, 2, 4: warp w takes the 1/W slice w of the dimensions of every row, for all heads. W = 8: two groups

@@ -2,9 +2,10 @@
 // Tiles of the sparse MLA kernels: numbers that the predicate, the launcher and the kernels read, so that none of them
 // can disagree. Plain C++: compiled into every build and into device code.
 //
-// A team is kTeamWarps warps that work on one token's slots, one tile of rows at a time, for 8 * kTeamWarps heads.
+// A team is `team_warps` warps that work on one token's slots, one tile of rows at a time, for eight heads a warp.
 // Every warp of a team has the same share, whatever the size of the team: 8 heads of softmax, 72 registers of q,
-// 128 registers of output. A CTA holds one or more teams, each with a share of the CTA's tiles.
+// 128 registers of output. A CTA holds one or more teams, each with a share of the CTA's tiles. A spread tile is
+// another thing: four warps share eight heads, see mla_spread.cuh.
 #pragma once
 
 #include <cstdint>
@@ -155,13 +156,14 @@ inline constexpr MlaTile kMlaTiles[] = {
 };
 // clang-format on
 
-// Every tile without ".wide" and ".overlapped" must fit the 99 KB of the parts with the least.
+// Every number of heads has a tile that fits the 99 KB of the parts with the least.
 constexpr bool portable_tiles_fit() {
   for (const RowFormat rows : {RowFormat::bf16, RowFormat::v32_fp8}) {
     for (const int warps : {1, 2, 4, 8}) {
       bool fits = false;
       for (const MlaTile& t : kMlaTiles) {
-        fits = fits || (t.rows == rows && t.team_warps == warps && t.per_sm == 1 && shared_bytes_of(t) <= 99 * 1024);
+        fits = fits || (t.rows == rows && t.team_warps == warps && !t.spread && t.per_sm == 1 &&
+                        shared_bytes_of(t) <= 99 * 1024);
       }
       if (!fits) return false;
     }
