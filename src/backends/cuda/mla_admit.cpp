@@ -29,7 +29,7 @@ bool fits(const MlaTile& tile, const DeviceInfo& device) {
 int team_warps_for(int32_t q_heads) { return q_heads <= 8 ? 1 : q_heads <= 16 ? 2 : q_heads <= 32 ? 4 : 8; }
 
 // The most CTAs per SM with which a spread tile is the better one, of those that find a seat at once. Measured on an
-// H200 with 64 tiles: 8 tokens of 8 heads, 3.9 CTAs per SM, take 16.5 us against 17.4; 16 tokens 30 against 19.
+// H200 with 64 tiles: 8 tokens of 8 heads, 3.9 CTAs per SM, take 16.4 us against 16.9; 16 tokens 32 against 19.
 constexpr int64_t kSpreadPerSm = 4;
 
 // A few tokens, and heads in blocks of eight: the list is cut into single tiles, as far as the merge takes that many.
